@@ -1,0 +1,9 @@
+//! iWARP: MPA (RFC 5044, 6581), DDP (RFC 5041) and RDMAP (RFC 5040).
+//!
+//! Formats and state machines only: ordered octets in, FPDUs out. No I/O, no clock, no threads.
+
+#![forbid(unsafe_code)]
+
+pub mod memory;
+pub mod types;
+pub mod work;

@@ -1,0 +1,9 @@
+//! A lightweight TCP/IP host for one poll-mode core.
+//!
+//! Frames come in and go out through the [`device`] traits; time is an argument. There is no
+//! I/O, no thread and no clock in here, so a plain loop can drive it (see feature `sim`).
+
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod time;
