@@ -47,6 +47,17 @@ pub enum SendOperation {
     },
 }
 
+impl SendOperation {
+    /// What its completion is called.
+    pub const fn completed(&self) -> CompletedOperation {
+        match self {
+            Self::Send { .. } => CompletedOperation::Send,
+            Self::Write { .. } => CompletedOperation::Write,
+            Self::Read { .. } => CompletedOperation::Read,
+        }
+    }
+}
+
 /// A request on the send queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendRequest {
