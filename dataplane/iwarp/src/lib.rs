@@ -5,5 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod memory;
+pub mod mpa;
 pub mod types;
+pub mod wire;
 pub mod work;
