@@ -5,5 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod addr;
+pub mod checksum;
+pub mod counters;
 pub mod device;
+pub mod ethernet;
+pub mod header;
+pub mod icmp;
+pub mod interface;
+pub mod neighbor;
+pub mod queue;
 pub mod time;
