@@ -15,4 +15,6 @@ pub mod icmp;
 pub mod interface;
 pub mod neighbor;
 pub mod queue;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod time;
