@@ -1,0 +1,378 @@
+//! The `perf` service: listens, makes memory for each connection, and plays its [`Part`].
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+
+use dataplane::verbs::{
+    Application, Command, DisconnectReason, Event, ListenError, QueuePairCompletion,
+    QueuePairId, Token, Verbs,
+};
+use iwarp::mpa::Profile;
+use iwarp::types::{ProtectionDomain, Stag};
+
+use super::channel::{Arena, Channel, ChannelError};
+use super::message::{Hello, Refusal, Welcome};
+use super::part::Part;
+
+/// What the service needs to know.
+#[derive(Clone, Debug)]
+pub struct PerfConfig {
+    /// Where it listens.
+    pub local: SocketAddr,
+    /// What it negotiates.
+    pub profile: Profile,
+    /// What it gives away at most.
+    pub limits: Limits,
+}
+
+/// What the service gives away at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Octets of memory at the same time.
+    pub octets: usize,
+}
+
+impl Default for Limits {
+    /// Room for perftest's most queue pairs, and 1 GiB.
+    fn default() -> Self {
+        Self { connections: 16_384, octets: 1 << 30 }
+    }
+}
+
+/// What the service tells its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It listens.
+    Listening,
+    /// It cannot listen, and does nothing more.
+    ListenFailed(ListenError),
+    /// A connection broke the exchange and was aborted.
+    Broken(ChannelError),
+    /// A connection ended otherwise than in order.
+    Lost(DisconnectReason),
+}
+
+/// The application.
+#[derive(Debug)]
+pub struct PerfService {
+    config: PerfConfig,
+    notices: Option<Sender<Notice>>,
+    sessions: Vec<Option<Session>>,
+    /// Free places in `sessions`.
+    free: Vec<u32>,
+    /// Place of each queue pair's session, by the queue pair's index.
+    places: Vec<u32>,
+    /// Places of the sessions that get a turn at the next poll, each once.
+    ready: Vec<u32>,
+    /// The same while they have their turns; kept for its capacity.
+    turns: Vec<u32>,
+    /// Octets that the sessions hold.
+    octets: usize,
+    /// Counts sessions, to tell an answer to an earlier one.
+    generation: u32,
+    /// Commands that had no room yet.
+    commands: VecDeque<Command>,
+}
+
+impl PerfService {
+    /// A service that begins to listen when it is polled first.
+    pub fn new(config: PerfConfig) -> Self {
+        let listen = Command::Listen {
+            token: Token::default(),
+            local: config.local,
+            profile: config.profile.clone(),
+            backlog: BACKLOG,
+        };
+        Self {
+            config,
+            notices: None,
+            sessions: Vec::new(),
+            free: Vec::new(),
+            places: Vec::new(),
+            ready: Vec::new(),
+            turns: Vec::new(),
+            octets: 0,
+            generation: 0,
+            commands: VecDeque::from([listen]),
+        }
+    }
+
+    /// Tells `notices` what happens.
+    pub fn with_notices(mut self, notices: Sender<Notice>) -> Self {
+        self.notices = Some(notices);
+        self
+    }
+
+    /// Connections, those that are not up yet included.
+    pub fn connections(&self) -> usize {
+        self.sessions.len() - self.free.len()
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Listening { .. } => self.tell(Notice::Listening),
+            Event::ListenFailed { error, .. } => self.tell(Notice::ListenFailed(error)),
+            Event::ConnectRequest { qp, private_data, .. } => self.request(qp, &private_data),
+            Event::Registered { token, stag } => self.registered(token, stag),
+            Event::RegisterFailed { token, .. } => {
+                if let Some(session) = self.find(token).and_then(|place| self.remove(place)) {
+                    self.reject(session.qp, Refusal::Busy);
+                }
+            }
+            Event::Established { qp, .. } => {
+                if let Some(place) = self.place(qp) {
+                    self.wake(place);
+                }
+            }
+            Event::Disconnected { qp, reason } => {
+                if !matches!(reason, DisconnectReason::Peer | DisconnectReason::Local) {
+                    self.tell(Notice::Lost(reason));
+                }
+                if let Some(place) = self.place(qp) {
+                    self.leave(place);
+                }
+            }
+            Event::Deregistered { token, .. } => {
+                if let Some(place) = self.find(token) {
+                    self.remove(place);
+                }
+            }
+            // Nothing connects from here.
+            Event::ConnectFailed { .. } => {}
+        }
+    }
+
+    fn request(&mut self, qp: QueuePairId, private_data: &[u8]) {
+        let hello = match Hello::parse(private_data) {
+            Ok(hello) => hello,
+            Err(refusal) => return self.reject(qp, refusal),
+        };
+        let octets = Arena::octets(&hello.plan);
+        let full = self.connections() >= self.config.limits.connections
+            || octets > self.config.limits.octets - self.octets;
+        let arena = if full { None } else { Arena::allocate(&hello.plan).ok() };
+        let Some(arena) = arena else { return self.reject(qp, Refusal::Busy) };
+        self.octets += octets;
+        self.generation = self.generation.wrapping_add(1);
+        let region = arena.region();
+        let state = State::Registering { hello, arena };
+        let place = self.insert(Session { qp, generation: self.generation, octets, state });
+        let token = Token(u64::from(self.generation) << 32 | u64::from(place));
+        let domain = ProtectionDomain::default();
+        self.commands.push_back(Command::Register { token, domain, region, rights: Arena::RIGHTS });
+    }
+
+    fn registered(&mut self, token: Token, stag: Stag) {
+        let Some(place) = self.find(token) else { return };
+        let Some(session) = &mut self.sessions[place as usize] else { return };
+        let State::Registering { hello, arena } = std::mem::replace(&mut session.state, State::Leaving)
+        else {
+            // The peer left meanwhile.
+            self.commands.push_back(Command::Deregister { token, stag });
+            return;
+        };
+        self.commands.push_back(Command::Accept {
+            qp: session.qp,
+            private_data: Welcome::Accepted(arena.area(stag)).emit(),
+            attributes: arena.attributes(&hello.plan),
+            receives: arena.receives(stag),
+        });
+        let channel = Channel::new(session.qp, hello.plan, arena, stag, hello.area);
+        let part = Part::new(&channel);
+        session.state = State::Up(Box::new(Up { channel, part, is_ready: false }));
+    }
+
+    fn completion(&mut self, completed: &QueuePairCompletion, verbs: &mut dyn Verbs) {
+        let Some(place) = self.place(completed.qp) else { return };
+        let Some(Up { channel, part, .. }) = self.up_at(place) else { return };
+        let result =
+            channel.take(verbs, completed).and_then(|arrival| part.arrive(channel, verbs, arrival));
+        match result {
+            Ok(()) => self.wake(place),
+            Err(error) => self.give_up(place, error),
+        }
+    }
+
+    /// Gives each ready session its turn; true when one of them did something.
+    fn turn(&mut self, verbs: &mut dyn Verbs) -> bool {
+        let mut busy = false;
+        let mut turns = std::mem::replace(&mut self.ready, std::mem::take(&mut self.turns));
+        for place in turns.drain(..) {
+            let Some(up) = self.up_at(place) else { continue };
+            up.is_ready = false;
+            let Up { channel, part, .. } = up;
+            let result = part.turn(channel, verbs).and_then(|sent| Ok(channel.flush(verbs)? || sent));
+            match result {
+                Ok(worked) => {
+                    busy |= worked;
+                    if part.wants_turn(channel) || !channel.is_flushed() {
+                        self.wake(place);
+                    }
+                }
+                Err(error) => self.give_up(place, error),
+            }
+        }
+        self.turns = turns;
+        busy
+    }
+
+    fn wake(&mut self, place: u32) {
+        if let Some(up) = self.up_at(place)
+            && !up.is_ready
+        {
+            up.is_ready = true;
+            self.ready.push(place);
+        }
+    }
+
+    /// Ends a connection that cannot go on; its registration stays until it is gone.
+    fn give_up(&mut self, place: u32, error: ChannelError) {
+        let Some(session) = &mut self.sessions[place as usize] else { return };
+        let State::Up(up) = &session.state else { return };
+        let qp = session.qp;
+        session.state = State::Broken { stag: up.channel.stag() };
+        // Flushed requests are what the end of a connection looks like; its reason follows.
+        if !error.is_flush() {
+            self.tell(Notice::Broken(error));
+            self.commands.push_back(Command::Abort { qp });
+        }
+    }
+
+    /// The queue pair is gone: the memory goes once it is no longer registered.
+    fn leave(&mut self, place: u32) {
+        let Some(session) = &mut self.sessions[place as usize] else { return };
+        let token = Token(u64::from(session.generation) << 32 | u64::from(place));
+        let stag = match &session.state {
+            State::Up(up) => Some(up.channel.stag()),
+            State::Broken { stag } => Some(*stag),
+            // `registered` withdraws it.
+            State::Registering { .. } => None,
+            State::Leaving => return,
+        };
+        session.state = State::Leaving;
+        if let Some(stag) = stag {
+            self.commands.push_back(Command::Deregister { token, stag });
+        }
+    }
+
+    fn reject(&mut self, qp: QueuePairId, refusal: Refusal) {
+        let private_data = Welcome::Refused(refusal).emit();
+        self.commands.push_back(Command::Reject { qp, private_data });
+    }
+
+    fn insert(&mut self, session: Session) -> u32 {
+        let index = session.qp.index as usize;
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.sessions.push(None);
+            u32::try_from(self.sessions.len() - 1).expect("sessions are limited")
+        });
+        if self.places.len() <= index {
+            self.places.resize(index + 1, NOWHERE);
+        }
+        self.places[index] = place;
+        self.sessions[place as usize] = Some(session);
+        place
+    }
+
+    fn remove(&mut self, place: u32) -> Option<Session> {
+        let session = self.sessions.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        self.octets -= session.octets;
+        Some(session)
+    }
+
+    fn tell(&self, notice: Notice) {
+        if let Some(notices) = &self.notices {
+            // Nobody listens any more when the owner ends first.
+            let _ = notices.send(notice);
+        }
+    }
+
+    /// The place of a queue pair's session.
+    fn place(&self, qp: QueuePairId) -> Option<u32> {
+        let place = *self.places.get(qp.index as usize)?;
+        let session = self.sessions.get(place as usize)?.as_ref()?;
+        (session.qp == qp).then_some(place)
+    }
+
+    /// The place of the session that a command was for.
+    fn find(&self, token: Token) -> Option<u32> {
+        let generation = u32::try_from(token.0 >> 32).ok()?;
+        let place = u32::try_from(token.0 & u64::from(u32::MAX)).ok()?;
+        let session = self.sessions.get(place as usize)?.as_ref()?;
+        (session.generation == generation).then_some(place)
+    }
+
+    fn up_at(&mut self, place: u32) -> Option<&mut Up> {
+        match self.sessions.get_mut(place as usize)?.as_mut()?.state {
+            State::Up(ref mut up) => Some(up),
+            State::Registering { .. } | State::Broken { .. } | State::Leaving => None,
+        }
+    }
+}
+
+impl Application for PerfService {
+    fn poll(&mut self, verbs: &mut dyn Verbs) -> bool {
+        let mut busy = false;
+        for _ in 0..EVENTS_A_POLL {
+            let Some(event) = verbs.next_event() else { break };
+            busy = true;
+            self.event(event);
+        }
+        for _ in 0..COMPLETIONS_A_POLL {
+            let Some(completed) = verbs.next_completion() else { break };
+            busy = true;
+            self.completion(&completed, verbs);
+        }
+        busy |= self.turn(verbs);
+        while let Some(command) = self.commands.pop_front() {
+            if verbs.submit(command.clone()).is_err() {
+                self.commands.push_front(command);
+                break;
+            }
+            busy = true;
+        }
+        busy
+    }
+}
+
+/// Connections that wait to be established at most.
+const BACKLOG: u32 = 1024;
+
+/// Bounds on one poll, so that the worker's turn stays short.
+const EVENTS_A_POLL: usize = 64;
+const COMPLETIONS_A_POLL: usize = 1024;
+
+/// Of a queue pair without a session.
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Session {
+    qp: QueuePairId,
+    generation: u32,
+    octets: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Its memory is being registered.
+    Registering { hello: Hello, arena: Arena },
+    /// Accepted; requests may complete even before the event that says it is established.
+    Up(Box<Up>),
+    /// Broke the exchange; the end of its Stream is awaited.
+    Broken { stag: Stag },
+    /// Gone; its memory is registered still.
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Up {
+    channel: Channel,
+    part: Part,
+    /// Whether it is among the sessions that get a turn.
+    is_ready: bool,
+}
