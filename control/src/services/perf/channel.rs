@@ -17,7 +17,7 @@ use dataplane::mem::{AccessRights, AllocateError, Buffer, HugePages, MemoryRegio
 use dataplane::verbs::{QueuePairAttributes, QueuePairCompletion, QueuePairId, Verbs, VerbsError};
 use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::work::{
-    CompletedOperation, PostError, ReceiveRequest, SendOperation, SendRequest, Sge, SgList, Status,
+    CompletedOperation, PostError, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status,
 };
 
 use super::message::{Area, MESSAGE_LEN, Malformed, Message, Mismatch, Mode, Operation, Plan};
@@ -183,9 +183,7 @@ impl Channel {
                     SendOperation::Read { stag: self.remote.stag, offset: self.remote.source + place as u64 };
                 (operation, layout.sink)
             }
-            Operation::Send => {
-                (SendOperation::Send { invalidate: None, solicited: false }, layout.source)
-            }
+            Operation::Send => (SendOperation::Send { invalidate: None, solicited: false }, layout.source),
         };
         let sg_list = single(self.stag, offset + place, self.plan.size);
         let request = SendRequest { id: sequence, operation, sg_list, signaled, fence: false };
@@ -352,12 +350,7 @@ impl Channel {
         self.arena.layout.credits
     }
 
-    fn post_again(
-        &mut self,
-        verbs: &mut dyn Verbs,
-        slot: u32,
-        counts: bool,
-    ) -> Result<(), ChannelError> {
+    fn post_again(&mut self, verbs: &mut dyn Verbs, slot: u32, counts: bool) -> Result<(), ChannelError> {
         if self.reposts.is_empty() {
             let request = self.arena.layout.receive(self.stag, slot);
             if taken(verbs.post_receive(self.qp, request))? {

@@ -445,9 +445,8 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        let mismatch = (any::<u64>(), any::<u32>(), any::<u8>(), any::<u8>()).prop_map(
-            |(sequence, offset, expected, found)| Mismatch { sequence, offset, expected, found },
-        );
+        let mismatch = (any::<u64>(), any::<u32>(), any::<u8>(), any::<u8>())
+            .prop_map(|(sequence, offset, expected, found)| Mismatch { sequence, offset, expected, found });
         prop_oneof![
             any::<u64>().prop_map(|messages| Message::Start { messages }),
             Just(Message::Finish),

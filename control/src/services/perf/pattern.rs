@@ -128,9 +128,12 @@ mod tests {
     fn another_sender_sequence_or_place_differs() {
         let buffer = Buffer::allocate(256, HugePages::Never).unwrap();
         write(&buffer, 0, 256, Sender::Harness, 5).unwrap();
-        for (offset, sender, sequence) in
-            [(0, Sender::Service, 5), (0, Sender::Harness, 6), (0, Sender::Harness, 4), (64, Sender::Harness, 5)]
-        {
+        for (offset, sender, sequence) in [
+            (0, Sender::Service, 5),
+            (0, Sender::Harness, 6),
+            (0, Sender::Harness, 4),
+            (64, Sender::Harness, 5),
+        ] {
             let found = compare(&buffer, offset, 64, sender, sequence).unwrap();
             assert!(found.is_some(), "{sender:?} {sequence} at {offset}");
         }

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use dataplane::verbs::{
-    Application, Command, DisconnectReason, Event, ListenError, QueuePairCompletion,
-    QueuePairId, Token, Verbs,
+    Application, Command, DisconnectReason, Event, ListenerId, QueuePairCompletion, QueuePairId, Token, Verbs,
 };
 use iwarp::mpa::Profile;
 use iwarp::types::{ProtectionDomain, Stag};
@@ -14,6 +14,7 @@ use iwarp::types::{ProtectionDomain, Stag};
 use super::channel::{Arena, Channel, ChannelError};
 use super::message::{Hello, Refusal, Welcome};
 use super::part::Part;
+use crate::services::{Service, ServiceState, Supervision};
 
 /// What the service needs to know.
 #[derive(Clone, Debug)]
@@ -42,13 +43,9 @@ impl Default for Limits {
     }
 }
 
-/// What the service tells its owner.
+/// What the service tells its owner about connections that went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It listens.
-    Listening,
-    /// It cannot listen, and does nothing more.
-    ListenFailed(ListenError),
     /// A connection broke the exchange and was aborted.
     Broken(ChannelError),
     /// A connection ended otherwise than in order.
@@ -60,6 +57,10 @@ pub enum Notice {
 pub struct PerfService {
     config: PerfConfig,
     notices: Option<Sender<Notice>>,
+    supervision: Arc<Supervision>,
+    listener: Option<ListenerId>,
+    /// It was told to end, and is about to.
+    stopping: bool,
     sessions: Vec<Option<Session>>,
     /// Free places in `sessions`.
     free: Vec<u32>,
@@ -89,6 +90,9 @@ impl PerfService {
         Self {
             config,
             notices: None,
+            supervision: Arc::default(),
+            listener: None,
+            stopping: false,
             sessions: Vec::new(),
             free: Vec::new(),
             places: Vec::new(),
@@ -113,8 +117,13 @@ impl PerfService {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Listening { .. } => self.tell(Notice::Listening),
-            Event::ListenFailed { error, .. } => self.tell(Notice::ListenFailed(error)),
+            Event::Listening { listener, .. } => {
+                self.listener = Some(listener);
+                self.supervision.set(ServiceState::Listening);
+            }
+            Event::ListenFailed { error, .. } => {
+                self.supervision.fail(format!("perf cannot listen on {}: {error}", self.config.local));
+            }
             Event::ConnectRequest { qp, private_data, .. } => self.request(qp, &private_data),
             Event::Registered { token, stag } => self.registered(token, stag),
             Event::RegisterFailed { token, .. } => {
@@ -151,7 +160,8 @@ impl PerfService {
             Err(refusal) => return self.reject(qp, refusal),
         };
         let octets = Arena::octets(&hello.plan);
-        let full = self.connections() >= self.config.limits.connections
+        let full = self.stopping
+            || self.connections() >= self.config.limits.connections
             || octets > self.config.limits.octets - self.octets;
         let arena = if full { None } else { Arena::allocate(&hello.plan).ok() };
         let Some(arena) = arena else { return self.reject(qp, Refusal::Busy) };
@@ -188,8 +198,7 @@ impl PerfService {
     fn completion(&mut self, completed: &QueuePairCompletion, verbs: &mut dyn Verbs) {
         let Some(place) = self.place(completed.qp) else { return };
         let Some(Up { channel, part, .. }) = self.up_at(place) else { return };
-        let result =
-            channel.take(verbs, completed).and_then(|arrival| part.arrive(channel, verbs, arrival));
+        let result = channel.take(verbs, completed).and_then(|arrival| part.arrive(channel, verbs, arrival));
         match result {
             Ok(()) => self.wake(place),
             Err(error) => self.give_up(place, error),
@@ -258,6 +267,17 @@ impl PerfService {
         }
     }
 
+    /// Ends everything, as the supervisor asked; true when that is done.
+    fn stop(&mut self) -> bool {
+        if !self.stopping {
+            self.stopping = true;
+            self.commands.extend(self.listener.take().map(|listener| Command::Unlisten { listener }));
+            let qps = self.sessions.iter().flatten().map(|session| session.qp);
+            self.commands.extend(qps.map(|qp| Command::Abort { qp }));
+        }
+        self.connections() == 0 && self.commands.is_empty()
+    }
+
     fn reject(&mut self, qp: QueuePairId, refusal: Refusal) {
         let private_data = Welcome::Refused(refusal).emit();
         self.commands.push_back(Command::Reject { qp, private_data });
@@ -316,6 +336,9 @@ impl PerfService {
 
 impl Application for PerfService {
     fn poll(&mut self, verbs: &mut dyn Verbs) -> bool {
+        if self.supervision.state() == ServiceState::Stopped {
+            return false;
+        }
         let mut busy = false;
         for _ in 0..EVENTS_A_POLL {
             let Some(event) = verbs.next_event() else { break };
@@ -335,7 +358,16 @@ impl Application for PerfService {
             }
             busy = true;
         }
+        if self.supervision.is_stopping() && self.stop() {
+            self.supervision.set(ServiceState::Stopped);
+        }
         busy
+    }
+}
+
+impl Service for PerfService {
+    fn supervision(&self) -> Arc<Supervision> {
+        Arc::clone(&self.supervision)
     }
 }
 
