@@ -4,8 +4,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crc;
+pub mod ddp;
+pub mod error;
 pub mod memory;
 pub mod mpa;
+pub mod rdmap;
+pub mod stream;
 pub mod types;
 pub mod wire;
 pub mod work;
+
+#[cfg(test)]
+extern crate self as iwarp;
+#[cfg(test)]
+#[path = "../tests/common/memory.rs"]
+mod testing;

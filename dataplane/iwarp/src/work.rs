@@ -135,4 +135,6 @@ pub enum PostError {
     QueueFull,
     /// The list adds up to more than 2^32 - 1 octets, or a Read has not exactly one element.
     BadSgList,
+    /// The Stream negotiated an ORD of 0, which allows no Reads.
+    NoReads,
 }

@@ -1,0 +1,183 @@
+//! Posted send requests: sent in order, completed in order (RFC 5040 section 5.5).
+//!
+//! ```text
+//! front            sent                   back
+//!   | sent, waiting  | being sent | posted |
+//!   | for a Read     | or next    |        |
+//! ```
+//!
+//! A Send or Write is complete once its last FPDU is built, a Read once its Response is
+//! delivered; what overtakes an earlier Read waits for it in front of `sent`.
+
+use std::collections::VecDeque;
+
+use super::completion_queue::CompletionQueue;
+use crate::ddp::sg_list;
+use crate::work::{CompletedOperation, Completion, PostError, SendOperation, SendRequest, Status};
+
+/// A posted request.
+pub(crate) struct Entry {
+    pub(crate) request: SendRequest,
+    /// Octets of its message.
+    pub(crate) len: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its message is not wholly sent, or is a Read waiting for its Response.
+    Pending,
+    /// Over, though maybe not yet at the front.
+    Ended(Status),
+}
+
+/// Names a request while it is in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// The send queue.
+pub(crate) struct SendQueue {
+    entries: VecDeque<Entry>,
+    depth: usize,
+    /// Entries whose message is sent or will never be: `0 <= sent <= entries.len()`.
+    sent: usize,
+    /// Entries that left at the front, ever: the front's ticket.
+    retired: u64,
+}
+
+impl SendQueue {
+    pub(crate) fn new(depth: usize) -> Self {
+        Self { entries: VecDeque::with_capacity(depth), depth, sent: 0, retired: 0 }
+    }
+
+    /// Queues a request, or refuses it.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        request: SendRequest,
+        completions: &CompletionQueue,
+    ) -> Result<(), PostError> {
+        let len = sg_list::length(&request.sg_list).ok_or(PostError::BadSgList)?;
+        if matches!(request.operation, SendOperation::Read { .. }) && request.sg_list.len() != 1 {
+            return Err(PostError::BadSgList);
+        }
+        if self.room(completions) == 0 {
+            return Err(PostError::QueueFull);
+        }
+        self.entries.push_back(Entry { request, len, state: State::Pending });
+        Ok(())
+    }
+
+    /// Ends the newest request unsent, because the application closed the Stream before it.
+    pub(crate) fn flush_newest(&mut self, completions: &mut CompletionQueue) {
+        if let Some(newest) = self.entries.back_mut() {
+            newest.state = State::Ended(Status::Flushed);
+        }
+        self.skip_ended();
+        self.retire(completions);
+    }
+
+    /// The request to send next, or being sent.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<&Entry> {
+        self.entries.get(self.sent)
+    }
+
+    /// The next request's ticket.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        Ticket(self.retired + self.sent as u64)
+    }
+
+    /// The next request's message is sent, and with it the request complete.
+    #[inline]
+    pub(crate) fn sent_next(&mut self, completions: &mut CompletionQueue) {
+        self.end_next(Status::Success, completions);
+    }
+
+    /// The next request's Read Request is sent; its Response completes it.
+    pub(crate) fn requested_next(&mut self) {
+        self.sent += 1;
+        self.skip_ended();
+    }
+
+    /// The next request ends, sent or not.
+    #[inline]
+    pub(crate) fn end_next(&mut self, status: Status, completions: &mut CompletionQueue) {
+        self.entries[self.sent].state = State::Ended(status);
+        self.sent += 1;
+        self.skip_ended();
+        self.retire(completions);
+    }
+
+    /// A request that was sent ends.
+    pub(crate) fn end(&mut self, ticket: Ticket, status: Status, completions: &mut CompletionQueue) {
+        let index = usize::try_from(ticket.0 - self.retired).expect("a ticket names a queued request");
+        self.entries[index].state = State::Ended(status);
+        self.retire(completions);
+    }
+
+    /// A request keeps the status that the end of the Stream will report.
+    pub(crate) fn doom(&mut self, ticket: Ticket, status: Status) {
+        let index = usize::try_from(ticket.0 - self.retired).expect("a ticket names a queued request");
+        self.entries[index].state = State::Ended(status);
+    }
+
+    /// Ends all requests, in order.
+    ///
+    /// What was sent behind a Read that never completed is flushed with it, because nobody can
+    /// tell whether the peer got it.
+    // req 5040-6.2.1-2
+    pub(crate) fn flush(&mut self, completions: &mut CompletionQueue) {
+        for entry in &mut self.entries {
+            if matches!(entry.state, State::Pending | State::Ended(Status::Success)) {
+                entry.state = State::Ended(Status::Flushed);
+            }
+        }
+        self.sent = self.entries.len();
+        self.retire(completions);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Requests that may be posted now.
+    #[inline]
+    pub(crate) fn room(&self, completions: &CompletionQueue) -> usize {
+        self.depth.saturating_sub(self.entries.len() + completions.sends())
+    }
+
+    /// Steps over what ended before its turn.
+    #[inline]
+    fn skip_ended(&mut self) {
+        while self.next().is_some_and(|entry| matches!(entry.state, State::Ended(_))) {
+            self.sent += 1;
+        }
+    }
+
+    /// Completes what ended, as far as everything before it did.
+    // req 5040-5.5-11
+    #[inline]
+    fn retire(&mut self, completions: &mut CompletionQueue) {
+        while let Some(entry) = self.entries.front()
+            && let State::Ended(status) = entry.state
+        {
+            if entry.request.signaled || status != Status::Success {
+                let len = if status == Status::Success { entry.len } else { 0 };
+                let operation = completed_operation(entry.request.operation);
+                completions.push(Completion { id: entry.request.id, operation, status, len });
+            }
+            self.entries.pop_front();
+            self.sent -= 1;
+            self.retired += 1;
+        }
+    }
+}
+
+fn completed_operation(operation: SendOperation) -> CompletedOperation {
+    match operation {
+        SendOperation::Send { .. } => CompletedOperation::Send,
+        SendOperation::Write { .. } => CompletedOperation::Write,
+        SendOperation::Read { .. } => CompletedOperation::Read,
+    }
+}
