@@ -234,7 +234,7 @@ impl Enhanced {
     pub fn parse(octets: [u8; ENHANCED_LEN]) -> Self {
         let [ird, ord] = [0, 2].map(|at| u16::from_be_bytes(array(&octets, at)));
         // req 6581-9.2-15: without A, the others say nothing.
-        let peer_to_peer = (ird & enhanced::A != 0).then(|| RtrKinds {
+        let peer_to_peer = (ird & enhanced::A != 0).then_some(RtrKinds {
             send: ird & enhanced::B != 0,
             write: ord & enhanced::C != 0,
             read: ord & enhanced::D != 0,
