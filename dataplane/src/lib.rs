@@ -14,3 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod mem;
+#[cfg(feature = "dpdk")]
+pub mod port;
+pub mod rings;
+pub mod verbs;

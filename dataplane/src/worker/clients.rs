@@ -1,0 +1,134 @@
+//! The worker's ends towards its applications.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use iwarp::work::{CompletedOperation, Completion, Status};
+use tcpstack::time::Instant;
+
+use crate::rings::{Client, Rings, Work};
+use crate::verbs::{Event, QueuePairCompletion, QueuePairId};
+
+/// Requests taken from one application's ring a turn, so that none starves the others.
+pub(super) const WORK_BURST_MAX: usize = 64;
+
+/// An application of this worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ClientId(pub(super) usize);
+
+/// All applications of one worker.
+#[derive(Default)]
+pub(super) struct Clients {
+    ports: Vec<ClientPort>,
+}
+
+/// What waits for one application. Both queues are bounded by what it asked for itself: completions
+/// by the depths of its queue pairs, events by its commands, listeners and connections.
+pub(super) struct ClientPort {
+    pub(super) completions: VecDeque<QueuePairCompletion>,
+    pub(super) events: VecDeque<Event>,
+    /// `None` for an application on the worker itself.
+    rings: Option<Arc<Rings>>,
+    /// A request that its queue pair had no room for yet; the ring behind it waits.
+    pub(super) stalled: Option<Work>,
+}
+
+impl Clients {
+    pub(super) fn add_local(&mut self) -> ClientId {
+        self.add(None)
+    }
+
+    pub(super) fn add_ring(&mut self, depth: usize) -> (ClientId, Client) {
+        let rings = Rings::new(depth);
+        (self.add(Some(Arc::clone(&rings))), Client::new(rings))
+    }
+
+    fn add(&mut self, rings: Option<Arc<Rings>>) -> ClientId {
+        self.ports.push(ClientPort {
+            completions: VecDeque::with_capacity(1024),
+            events: VecDeque::with_capacity(64),
+            rings,
+            stalled: None,
+        });
+        ClientId(self.ports.len() - 1)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = ClientId> + use<> {
+        (0..self.ports.len()).map(ClientId)
+    }
+
+    pub(super) fn port(&mut self, id: ClientId) -> &mut ClientPort {
+        &mut self.ports[id.0]
+    }
+
+    pub(super) fn event(&mut self, id: ClientId, event: Event) {
+        self.port(id).events.push_back(event);
+    }
+
+    /// Hands over to the rings what fits, and the clock. True when something moved.
+    pub(super) fn flush(&mut self, now: Instant) -> bool {
+        let mut moved = false;
+        for port in &mut self.ports {
+            let Some(rings) = &port.rings else { continue };
+            rings.now.store(now.as_nanos(), Ordering::Relaxed);
+            while let Some(completion) = port.completions.pop_front() {
+                if let Err(completion) = rings.completions.push(completion) {
+                    port.completions.push_front(completion);
+                    break;
+                }
+                moved = true;
+            }
+            // Events after completions: a Stream's end is told after its last completion.
+            while port.completions.is_empty()
+                && let Some(event) = port.events.pop_front()
+            {
+                if let Err(event) = rings.events.push(event) {
+                    port.events.push_front(event);
+                    break;
+                }
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Tells the applications behind rings that this worker ends.
+    pub(super) fn close(&mut self, now: Instant) {
+        self.flush(now);
+        for rings in self.ports.iter().filter_map(|port| port.rings.as_ref()) {
+            rings.worker_alive.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl ClientPort {
+    /// The next posted request of an application behind rings.
+    pub(super) fn next_work(&mut self) -> Option<Work> {
+        let rings = self.rings.as_ref()?;
+        self.stalled.take().or_else(|| rings.work.pop())
+    }
+
+    /// The next command of an application behind rings.
+    pub(super) fn next_command(&mut self) -> Option<crate::verbs::Command> {
+        self.rings.as_ref()?.commands.pop()
+    }
+
+    /// Whether the application behind the rings went away.
+    pub(super) fn is_gone(&self) -> bool {
+        self.rings.as_ref().is_some_and(|rings| !rings.application_alive.load(Ordering::Acquire))
+    }
+
+    /// Answers a request that no queue pair takes.
+    pub(super) fn refuse(&mut self, work: &Work) {
+        let (qp, id, operation): (QueuePairId, u64, CompletedOperation) = match work {
+            Work::Send(qp, request) => (*qp, request.id, request.operation.completed()),
+            Work::Receive(qp, request) => {
+                let operation = CompletedOperation::Receive { invalidated: None, solicited: false };
+                (*qp, request.id, operation)
+            }
+        };
+        let completion = Completion { id, operation, status: Status::Flushed, len: 0 };
+        self.completions.push_back(QueuePairCompletion { qp, completion });
+    }
+}

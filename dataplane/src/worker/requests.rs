@@ -1,0 +1,234 @@
+//! What applications ask of the engine: posted work and commands.
+
+use iwarp::work::{ReceiveRequest, SendRequest};
+use tcpstack::device::Device;
+use tcpstack::time::Instant;
+
+use super::Listener;
+use super::clients::{ClientId, WORK_BURST_MAX};
+use super::engine::{Engine, deliver_completions};
+use super::pair::{Offer, Phase};
+use crate::mem::Scope;
+use crate::rings::Work;
+use crate::verbs::{
+    Command, CommandRingFull, DisconnectReason, Event, ListenError, ListenerId, QueuePairCompletion,
+    QueuePairId, Verbs, VerbsError,
+};
+
+/// Commands taken from one application's ring a turn.
+const COMMANDS_PER_TURN_MAX: usize = 16;
+
+/// The [`Verbs`] of an application on the worker itself: direct calls.
+pub(super) struct Direct<'a, D: Device> {
+    pub(super) engine: &'a mut Engine<D>,
+    pub(super) client: ClientId,
+}
+
+impl<D: Device> Verbs for Direct<'_, D> {
+    fn post_send(&mut self, qp: QueuePairId, request: SendRequest) -> Result<(), VerbsError> {
+        self.engine.post_send(self.client, qp, request)
+    }
+
+    fn post_receive(&mut self, qp: QueuePairId, request: ReceiveRequest) -> Result<(), VerbsError> {
+        self.engine.post_receive(self.client, qp, request)
+    }
+
+    fn submit(&mut self, command: Command) -> Result<(), CommandRingFull> {
+        self.engine.execute(self.client, command);
+        Ok(())
+    }
+
+    fn next_completion(&mut self) -> Option<QueuePairCompletion> {
+        self.engine.clients.port(self.client).completions.pop_front()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        let port = self.engine.clients.port(self.client);
+        // A Stream's end is told after its last completion.
+        if port.completions.is_empty() { port.events.pop_front() } else { None }
+    }
+
+    fn now(&self) -> Instant {
+        self.engine.now
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Takes what applications behind rings posted. True when there was something.
+    pub(super) fn take_requests(&mut self) -> bool {
+        let mut busy = false;
+        for client in self.clients.ids() {
+            for _ in 0..COMMANDS_PER_TURN_MAX {
+                let Some(command) = self.clients.port(client).next_command() else { break };
+                self.execute(client, command);
+                busy = true;
+            }
+            for _ in 0..WORK_BURST_MAX {
+                let Some(work) = self.clients.port(client).next_work() else { break };
+                busy = true;
+                if let Err(work) = self.post(client, work) {
+                    // Its queue is full: the ring waits behind it, nothing is lost.
+                    self.clients.port(client).stalled = Some(work);
+                    break;
+                }
+            }
+        }
+        busy
+    }
+
+    /// Ends the Streams of applications that went away.
+    pub(super) fn reap_clients(&mut self) {
+        for client in self.clients.ids() {
+            if !self.clients.port(client).is_gone() {
+                continue;
+            }
+            let orphans: Vec<_> =
+                self.pairs.iter().filter(|pair| pair.client == client).map(|pair| pair.id).collect();
+            for id in orphans {
+                self.abort(id, DisconnectReason::Local);
+            }
+            self.unlisten_all(client);
+            let port = self.clients.port(client);
+            port.events.clear();
+            port.completions.clear();
+        }
+    }
+
+    fn post(&mut self, client: ClientId, work: Work) -> Result<(), Work> {
+        use iwarp::work::PostError::QueueFull;
+        let (result, work) = match work {
+            Work::Send(qp, request) => (self.post_send(client, qp, request.clone()), Work::Send(qp, request)),
+            Work::Receive(qp, request) => {
+                (self.post_receive(client, qp, request.clone()), Work::Receive(qp, request))
+            }
+        };
+        match result {
+            Ok(()) => Ok(()),
+            Err(VerbsError::Post(QueueFull)) => Err(work),
+            Err(_) => {
+                self.counters.work_refused += 1;
+                self.clients.port(client).refuse(&work);
+                Ok(())
+            }
+        }
+    }
+
+    fn post_send(
+        &mut self,
+        client: ClientId,
+        qp: QueuePairId,
+        request: SendRequest,
+    ) -> Result<(), VerbsError> {
+        let Some(pair) = self.pairs.find(qp).filter(|pair| pair.client == client) else {
+            return Err(VerbsError::UnknownQueuePair);
+        };
+        let Phase::Streaming(streaming) = &mut pair.phase else {
+            return Err(VerbsError::UnknownQueuePair);
+        };
+        streaming.stream.post_send(request).map_err(VerbsError::Post)?;
+        deliver_completions(&mut self.clients, client, qp, streaming);
+        self.wants_output(qp);
+        Ok(())
+    }
+
+    fn post_receive(
+        &mut self,
+        client: ClientId,
+        qp: QueuePairId,
+        request: ReceiveRequest,
+    ) -> Result<(), VerbsError> {
+        let Some(pair) = self.pairs.find(qp).filter(|pair| pair.client == client) else {
+            return Err(VerbsError::UnknownQueuePair);
+        };
+        let Phase::Streaming(streaming) = &mut pair.phase else {
+            return Err(VerbsError::UnknownQueuePair);
+        };
+        streaming.stream.post_receive(request).map_err(VerbsError::Post)?;
+        deliver_completions(&mut self.clients, client, qp, streaming);
+        Ok(())
+    }
+
+    fn execute(&mut self, client: ClientId, command: Command) {
+        match command {
+            Command::Listen { token, local, profile, backlog } => {
+                let event = match self.stack.listen(local, backlog as usize) {
+                    Ok(listener) => {
+                        let index = listener.index() as usize;
+                        if index >= self.listeners.len() {
+                            self.listeners.resize_with(index + 1, || None);
+                        }
+                        let id = ListenerId(listener.index());
+                        self.listeners[index] = Some(Listener { client, profile, local, listener });
+                        Event::Listening { token, listener: id }
+                    }
+                    Err(error) => Event::ListenFailed { token, error: listen_error(error) },
+                };
+                self.clients.event(client, event);
+            }
+            Command::Unlisten { listener } => self.unlisten(client, listener),
+            Command::Connect { token, remote, profile, private_data, attributes, receives } => {
+                let offer = Offer { profile, private_data, attributes, receives };
+                self.connect(client, token, remote, offer);
+            }
+            Command::Accept { qp, private_data, attributes, receives } => {
+                if self.owns(client, qp) {
+                    self.accept(qp, &private_data, &attributes, receives);
+                }
+            }
+            Command::Reject { qp, private_data } => {
+                if self.owns(client, qp) {
+                    self.reject(qp, &private_data);
+                }
+            }
+            Command::Register { token, domain, region, rights } => {
+                let event = match self.memory.register(domain, Scope::Domain, region, rights) {
+                    Ok(stag) => Event::Registered { token, stag },
+                    Err(error) => Event::RegisterFailed { token, error },
+                };
+                self.clients.event(client, event);
+            }
+            Command::Deregister { token, stag } => {
+                // This core alone places and reads, so nothing is in flight between its steps.
+                let found = self.memory.deregister(stag);
+                self.clients.event(client, Event::Deregistered { token, found });
+            }
+            Command::Disconnect { qp } => {
+                if self.owns(client, qp) {
+                    self.disconnect(qp);
+                }
+            }
+            Command::Abort { qp } => {
+                if self.owns(client, qp) {
+                    self.abort(qp, DisconnectReason::Local);
+                }
+            }
+        }
+    }
+
+    fn owns(&mut self, client: ClientId, qp: QueuePairId) -> bool {
+        self.pairs.find(qp).is_some_and(|pair| pair.client == client)
+    }
+
+    fn unlisten(&mut self, client: ClientId, id: ListenerId) {
+        let Some(slot) = self.listeners.get_mut(id.0 as usize) else { return };
+        if let Some(listener) = slot.take_if(|listener| listener.client == client) {
+            self.stack.unlisten(listener.listener);
+        }
+    }
+
+    fn unlisten_all(&mut self, client: ClientId) {
+        for index in 0..self.listeners.len() {
+            let id = ListenerId(u32::try_from(index).expect("listeners have 32-bit indices"));
+            self.unlisten(client, id);
+        }
+    }
+}
+
+fn listen_error(error: tcpstack::stack::ListenError) -> ListenError {
+    use tcpstack::stack::ListenError as Tcp;
+    match error {
+        Tcp::AddressInUse => ListenError::AddressInUse,
+        Tcp::AddressNotAvailable => ListenError::AddressNotAvailable,
+        _ => ListenError::TooMany,
+    }
+}
