@@ -68,8 +68,6 @@ counters! {
         ip_source_invalid,
         /// Dropped: for an IP address that is not ours.
         ip_not_ours,
-        /// Dropped: a hop limit of zero.
-        ip_hop_limit_zero,
         /// Dropped: a protocol that is not spoken here.
         protocol_unknown,
         /// Dropped: malformed ICMP packets, or ones with a wrong checksum.
@@ -88,6 +86,8 @@ counters! {
         ndp_requests_answered,
         /// Neighbor Discovery packets taken note of or ignored, but not answered.
         ndp_other,
+        /// Path MTUs noted.
+        path_mtu_lowered,
         /// Replies not sent: no frame could be had for them.
         reply_no_frame,
         /// Replies not sent: the transmit queue was full.

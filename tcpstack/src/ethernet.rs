@@ -24,13 +24,26 @@ impl Vlan {
     pub fn id(self) -> u16 {
         self.0
     }
+}
 
-    /// Writes tag and EtherType behind the addresses of the header in `octets`.
-    pub(crate) fn emit(self, octets: &mut [u8], ethertype: EthernetProtocol) {
-        octets[12..14].copy_from_slice(&Self::TPID);
-        octets[14..16].copy_from_slice(&self.0.to_be_bytes());
-        octets[16..18].copy_from_slice(&u16::from(ethertype).to_be_bytes());
+/// Writes a header into the front of `octets`; returns its length.
+pub(crate) fn emit_header(
+    octets: &mut [u8],
+    destination: EthernetAddress,
+    source: EthernetAddress,
+    vlan: Option<Vlan>,
+    ethertype: EthernetProtocol,
+) -> usize {
+    octets[..6].copy_from_slice(destination.as_bytes());
+    octets[6..12].copy_from_slice(source.as_bytes());
+    let mut len = ETHERNET_LEN;
+    if let Some(vlan) = vlan {
+        octets[12..14].copy_from_slice(&Vlan::TPID);
+        octets[14..16].copy_from_slice(&vlan.0.to_be_bytes());
+        len += VLAN_LEN;
     }
+    octets[len - 2..len].copy_from_slice(&u16::from(ethertype).to_be_bytes());
+    len
 }
 
 /// A received frame's header.
@@ -141,6 +154,17 @@ mod tests {
         assert_eq!(Vlan::new(0), None);
         assert_eq!(Vlan::new(4095), None);
         assert_eq!(Vlan::new(4094).map(Vlan::id), Some(4094));
+    }
+
+    #[test]
+    fn a_written_header_is_read_back() {
+        for vlan in [None, Vlan::new(7)] {
+            let mut octets = [0; ETHERNET_LEN + VLAN_LEN];
+            let (destination, source) = (EthernetAddress([2; 6]), EthernetAddress([4; 6]));
+            let len = emit_header(&mut octets, destination, source, vlan, EthernetProtocol::Arp);
+            let expected = EthernetHeader { destination, source, ethertype: EthernetProtocol::Arp, len };
+            assert_eq!(EthernetHeader::parse(&octets[..len], vlan), Ok(expected));
+        }
     }
 
     proptest! {

@@ -6,11 +6,11 @@
 
 use core::net::IpAddr;
 
-use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet};
+use smoltcp::wire::{EthernetAddress, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet};
 
 use crate::checksum;
 use crate::device::Frame;
-use crate::ethernet::{ETHERNET_LEN, VLAN_LEN, Vlan};
+use crate::ethernet::{self, ETHERNET_LEN, VLAN_LEN, Vlan};
 use crate::neighbor::NeighborHandle;
 
 /// Octets of an IPv4 header without options.
@@ -55,13 +55,7 @@ impl HeaderTemplate {
             IpAddr::V6(_) => EthernetProtocol::Ipv6,
         };
 
-        let mut ethernet = EthernetFrame::new_unchecked(&mut octets[..]);
-        ethernet.set_dst_addr(parts.destination_mac);
-        ethernet.set_src_addr(parts.source_mac);
-        ethernet.set_ethertype(ethertype);
-        if let Some(vlan) = parts.vlan {
-            vlan.emit(&mut octets, ethertype);
-        }
+        ethernet::emit_header(&mut octets, parts.destination_mac, parts.source_mac, parts.vlan, ethertype);
 
         let pseudo_sum = match (parts.source, parts.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -170,3 +164,6 @@ impl HeaderTemplate {
         ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;

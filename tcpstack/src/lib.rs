@@ -13,6 +13,7 @@ pub mod ethernet;
 pub mod header;
 pub mod icmp;
 pub mod interface;
+mod ip;
 pub mod neighbor;
 pub mod queue;
 #[cfg(feature = "sim")]

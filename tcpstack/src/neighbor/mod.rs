@@ -1,15 +1,12 @@
-//! Neighbours: which Ethernet address an IP address on the link has.
+//! Neighbours: which Ethernet address an IP address on the link has, and whether it still answers.
+//!
+//! [`table`] is the one state machine for both IP versions, after RFC 4861 section 7.3;
+//! `arp` (RFC 826) and `ndp` (RFC 4861) turn packets into what it hears and its questions into
+//! packets. It learns from requests to us and from answers; announcements nobody asked for
+//! change only entries that are there already.
 
-/// Names an entry of the neighbour table, as it was when it was resolved.
-///
-/// It goes stale when the neighbour's Ethernet address changes or the entry is forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeighborHandle {
-    index: u16,
-    generation: u16,
-}
+pub(crate) mod arp;
+pub(crate) mod ndp;
+pub(crate) mod table;
 
-impl NeighborHandle {
-    /// The handle of no neighbour; it is never current.
-    pub(crate) const NONE: Self = Self { index: u16::MAX, generation: 0 };
-}
+pub use table::{NeighborConfig, NeighborHandle, NeighborInfo, NeighborState};
