@@ -7,6 +7,9 @@ pub mod outbox;
 pub mod perf;
 pub mod rping;
 
+#[cfg(test)]
+pub(crate) mod testing;
+
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 

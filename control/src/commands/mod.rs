@@ -1,0 +1,194 @@
+//! The command language of files and prompt: verb, object, selector.
+//!
+//! One table ([`TABLE`]) holds every command; the parser, `help`, the prompt's completion and the
+//! documentation all read it. A command is first only *parsed*; [`crate::plan`] and
+//! [`crate::appliance`] do what it says.
+
+mod grammar;
+mod table;
+mod words;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+pub use grammar::{Kind, SyntaxError, complete, parse, parse_line};
+pub use table::{Entry, MAX_CONNECTIONS_DEFAULT, TABLE};
+pub use words::nearest;
+
+/// One port or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSelector {
+    /// The port of this number.
+    One(u16),
+    /// Every port.
+    All,
+}
+
+impl PortSelector {
+    /// Whether the selection holds `port`.
+    pub fn selects(self, port: u16) -> bool {
+        match self {
+            Self::One(one) => one == port,
+            Self::All => true,
+        }
+    }
+}
+
+/// An address and the length of its prefix, as in `10.77.0.1/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix: at most 32 or 128.
+    pub prefix: u8,
+}
+
+impl std::fmt::Display for Cidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// What a poll core does when there is nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// Poll on: the lowest latency, all of a core.
+    #[default]
+    Busy,
+    /// Give the core away between polls: for machines with few cores.
+    Yield,
+}
+
+/// A setting of the MPA profile that services negotiate with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MpaSetting {
+    /// Whether to ask for CRCs.
+    Crc(bool),
+    /// Whether to ask for markers.
+    Markers(bool),
+    /// Highest revision.
+    Revision(u8),
+    /// Whether to ask for peer-to-peer mode (RTR).
+    PeerToPeer(bool),
+    /// Inbound RDMA Reads to serve at a time.
+    Ird(u16),
+    /// Outbound RDMA Reads at a time.
+    Ord(u16),
+}
+
+/// A kind of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// rdma-core's rping.
+    Rping,
+    /// The counterpart of `ironwarp-bench`.
+    Perf,
+}
+
+impl ServiceKind {
+    /// Its word in the command language.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rping => "rping",
+            Self::Perf => "perf",
+        }
+    }
+}
+
+/// What `start SERVICE` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRequest {
+    /// Which.
+    pub kind: ServiceKind,
+    /// Address (unspecified: all of the port's) and TCP port.
+    pub local: SocketAddr,
+    /// On which DPDK ports.
+    pub ports: PortSelector,
+    /// Most connections of one worker at a time.
+    pub max_connections: u32,
+}
+
+/// What `show` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Name, address, link and offloads of ports.
+    PortInfo(PortSelector),
+    /// Packets and octets of ports, and what was dropped and why.
+    PortStats(PortSelector),
+    /// The drivers' own counters.
+    PortXstats(PortSelector),
+    /// The commands that lead to the present set-up.
+    Config,
+    /// Connections.
+    Connections,
+    /// Listeners.
+    Listeners,
+    /// Registered memory.
+    Memory,
+    /// Services and what they did.
+    Services,
+    /// Counters of TCP and iWARP.
+    IwarpStats,
+}
+
+/// A parsed command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `set port N address ADDR/LEN`
+    AddAddress {
+        /// The port.
+        port: u16,
+        /// The address.
+        address: Cidr,
+    },
+    /// `del port N address ADDR/LEN`
+    RemoveAddress {
+        /// The port.
+        port: u16,
+        /// The address.
+        address: Cidr,
+    },
+    /// `set port N mtu M`
+    SetMtu {
+        /// The port.
+        port: u16,
+        /// Octets of the largest IP packet.
+        mtu: u16,
+    },
+    /// `add route DEST/LEN via ADDR port N`
+    AddRoute {
+        /// The port.
+        port: u16,
+        /// Where to.
+        destination: Cidr,
+        /// Through whom.
+        gateway: IpAddr,
+    },
+    /// `set idle busy|yield`
+    SetIdle(IdlePolicy),
+    /// `set mpa SETTING VALUE`
+    SetMpa(MpaSetting),
+    /// `start`
+    Start,
+    /// `start rping|perf ADDR:PORT`
+    StartService(ServiceRequest),
+    /// `stop`
+    Stop,
+    /// `stop rping|perf ADDR:PORT`
+    StopService {
+        /// Which.
+        kind: ServiceKind,
+        /// Where it listens.
+        local: SocketAddr,
+    },
+    /// `quit`
+    Quit,
+    /// `load FILE`
+    Load(PathBuf),
+    /// `show ...`
+    Show(Show),
+    /// `clear port stats N|all`
+    ClearPortStats(PortSelector),
+    /// `help [VERB]`
+    Help(Option<String>),
+}

@@ -1,0 +1,476 @@
+//! The set-up that commands have asked for: addresses, routes, services.
+//!
+//! It exists apart from what runs, so that a file can be checked without starting, `stop` and `start`
+//! come back to the same set-up, and `show config` gives the commands that lead to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::commands::{
+    Cidr, Command, IdlePolicy, MAX_CONNECTIONS_DEFAULT, MpaSetting, PortSelector, ServiceKind, ServiceRequest,
+};
+
+/// Ports of one process: DPDK's own limit.
+pub const PORTS_MAX: u16 = 32;
+
+/// Addresses of one port; more have no use, and the stack looks through them one by one.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// What is set up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    ports: BTreeMap<u16, PortPlan>,
+    services: Vec<ServicePlan>,
+    idle: IdlePolicy,
+    mpa: MpaPlan,
+    running: bool,
+}
+
+/// What is set up for one port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortPlan {
+    /// Its addresses.
+    pub addresses: Vec<Cidr>,
+    /// Its routes through gateways.
+    pub routes: Vec<RoutePlan>,
+    /// Octets of the largest IP packet; the device's own choice, if not set.
+    pub mtu: Option<u16>,
+}
+
+/// A route through a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoutePlan {
+    /// Where to.
+    pub destination: Cidr,
+    /// Through whom.
+    pub gateway: IpAddr,
+}
+
+/// A service, and how it negotiates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePlan {
+    /// What was asked for.
+    pub request: ServiceRequest,
+    /// The settings at that time.
+    pub mpa: MpaPlan,
+}
+
+/// What services negotiate in MPA's start-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MpaPlan {
+    /// Whether to ask for CRCs.
+    pub crc: bool,
+    /// Whether to ask for markers.
+    pub markers: bool,
+    /// Highest revision.
+    pub revision: u8,
+    /// Whether to ask for peer-to-peer mode.
+    pub peer_to_peer: bool,
+    /// Inbound RDMA Reads to serve at a time.
+    pub ird: u16,
+    /// Outbound RDMA Reads at a time.
+    pub ord: u16,
+}
+
+impl Default for MpaPlan {
+    fn default() -> Self {
+        Self { crc: true, markers: false, revision: 2, peer_to_peer: false, ird: 16, ord: 16 }
+    }
+}
+
+/// A command cannot be followed in the present set-up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// DPDK has no such port.
+    #[error("there is no port {0}; port numbers are from 0 to {last}", last = PORTS_MAX - 1)]
+    NoSuchPort(u16),
+    /// An address that no single host can have.
+    #[error("{0} cannot be the address of a host")]
+    NotAHost(IpAddr),
+    /// The port has the address already.
+    #[error("port {0} has the address {1} already")]
+    DuplicateAddress(u16, IpAddr),
+    /// The port does not have the address.
+    #[error("port {0} does not have the address {1}; see `show config`")]
+    NoSuchAddress(u16, Cidr),
+    /// The port's table of addresses is full.
+    #[error("port {0} has {ADDRESSES_MAX} addresses already, which is the most")]
+    TooManyAddresses(u16),
+    /// A gateway that cannot be reached directly.
+    #[error("the gateway {1} is in no network of port {0}; first give the port an address in its network")]
+    GatewayNotOnLink(u16, IpAddr),
+    /// A destination and a gateway of different IP versions.
+    #[error("{0} and the gateway {1} are of different IP versions")]
+    GatewayFamily(Cidr, IpAddr),
+    /// The port has a route to the network already.
+    #[error("port {0} has a route to {1} already")]
+    DuplicateRoute(u16, Cidr),
+    /// Something that only works before `start`.
+    #[error("this cannot be changed while the poll cores run; `stop` first")]
+    Running,
+    /// `start` once more.
+    #[error("the poll cores run already")]
+    AlreadyStarted,
+    /// `stop` before `start`.
+    #[error("the poll cores do not run; `start` first")]
+    NotStarted,
+    /// A service is there already.
+    #[error("{kind} at {1} is started already", kind = .0.word())]
+    ServiceExists(ServiceKind, SocketAddr),
+    /// Another service has the TCP port.
+    #[error("{kind} has {1}; choose another TCP port", kind = .0.word())]
+    AddressInUse(ServiceKind, SocketAddr),
+    /// No such service.
+    #[error("there is no {kind} at {1}; see `show service`", kind = .0.word())]
+    NoSuchService(ServiceKind, SocketAddr),
+}
+
+impl Plan {
+    /// Takes a command's effect over. Commands that only ask or that need no set-up change nothing.
+    ///
+    /// # Errors
+    /// Says why the command cannot be followed; nothing is changed then.
+    pub fn apply(&mut self, command: &Command) -> Result<(), PlanError> {
+        match command {
+            Command::AddAddress { port, address } => self.add_address(*port, *address)?,
+            Command::RemoveAddress { port, address } => self.remove_address(*port, *address)?,
+            Command::AddRoute { port, destination, gateway } => {
+                self.add_route(*port, RoutePlan { destination: *destination, gateway: *gateway })?;
+            }
+            Command::SetMtu { port, mtu } => {
+                self.check_stopped()?;
+                self.port_mut(*port)?.mtu = Some(*mtu);
+            }
+            Command::SetIdle(idle) => {
+                self.check_stopped()?;
+                self.idle = *idle;
+            }
+            Command::SetMpa(setting) => self.mpa.set(*setting),
+            Command::StartService(request) => self.start_service(request)?,
+            Command::StopService { kind, local } => {
+                let known =
+                    |service: &ServicePlan| service.request.kind == *kind && service.request.local == *local;
+                let index =
+                    self.services.iter().position(known).ok_or(PlanError::NoSuchService(*kind, *local))?;
+                self.services.remove(index);
+            }
+            Command::Start if self.running => return Err(PlanError::AlreadyStarted),
+            Command::Start => self.running = true,
+            Command::Stop if !self.running => return Err(PlanError::NotStarted),
+            Command::Stop => self.running = false,
+            Command::Show(_)
+            | Command::ClearPortStats(_)
+            | Command::Help(_)
+            | Command::Load(_)
+            | Command::Quit => {}
+        }
+        Ok(())
+    }
+
+    /// The ports that something is set up for.
+    pub fn ports(&self) -> impl Iterator<Item = (u16, &PortPlan)> {
+        self.ports.iter().map(|(port, plan)| (*port, plan))
+    }
+
+    /// What is set up for a port.
+    pub fn port(&self, port: u16) -> Option<&PortPlan> {
+        self.ports.get(&port)
+    }
+
+    /// The services, in the order in which they were started.
+    pub fn services(&self) -> &[ServicePlan] {
+        &self.services
+    }
+
+    /// What poll cores do without work.
+    pub fn idle(&self) -> IdlePolicy {
+        self.idle
+    }
+
+    /// The settings for services that are started from now on.
+    pub fn mpa(&self) -> MpaPlan {
+        self.mpa
+    }
+
+    /// Whether `start` came, and no `stop` since.
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+
+    fn add_address(&mut self, port: u16, address: Cidr) -> Result<(), PlanError> {
+        let host = address.address;
+        if host.is_unspecified() || host.is_multicast() || host == IpAddr::from([255; 4]) {
+            return Err(PlanError::NotAHost(host));
+        }
+        let plan = self.port_mut(port)?;
+        if plan.addresses.iter().any(|known| known.address == host) {
+            return Err(PlanError::DuplicateAddress(port, host));
+        }
+        if plan.addresses.len() == ADDRESSES_MAX {
+            return Err(PlanError::TooManyAddresses(port));
+        }
+        plan.addresses.push(address);
+        Ok(())
+    }
+
+    fn remove_address(&mut self, port: u16, address: Cidr) -> Result<(), PlanError> {
+        let missing = PlanError::NoSuchAddress(port, address);
+        let plan = self.ports.get_mut(&port).ok_or(missing.clone())?;
+        let index = plan.addresses.iter().position(|known| *known == address).ok_or(missing)?;
+        plan.addresses.remove(index);
+        Ok(())
+    }
+
+    fn add_route(&mut self, port: u16, route: RoutePlan) -> Result<(), PlanError> {
+        let RoutePlan { destination, gateway } = route;
+        if destination.address.is_ipv4() != gateway.is_ipv4() {
+            return Err(PlanError::GatewayFamily(destination, gateway));
+        }
+        let plan = self.port_mut(port)?;
+        if !plan.addresses.iter().any(|address| address.contains(gateway)) && !is_link_local(gateway) {
+            return Err(PlanError::GatewayNotOnLink(port, gateway));
+        }
+        if plan.routes.iter().any(|known| known.destination == destination) {
+            return Err(PlanError::DuplicateRoute(port, destination));
+        }
+        plan.routes.push(route);
+        Ok(())
+    }
+
+    fn start_service(&mut self, request: &ServiceRequest) -> Result<(), PlanError> {
+        let same = self.services.iter().map(|service| &service.request).find(|other| {
+            other.local == request.local
+                && (other.ports == request.ports
+                    || other.ports == PortSelector::All
+                    || request.ports == PortSelector::All)
+        });
+        match same {
+            Some(other) if other.kind == request.kind => {
+                Err(PlanError::ServiceExists(request.kind, request.local))
+            }
+            Some(other) => Err(PlanError::AddressInUse(other.kind, request.local)),
+            None => {
+                self.services.push(ServicePlan { request: request.clone(), mpa: self.mpa });
+                Ok(())
+            }
+        }
+    }
+
+    fn check_stopped(&self) -> Result<(), PlanError> {
+        if self.running { Err(PlanError::Running) } else { Ok(()) }
+    }
+
+    fn port_mut(&mut self, port: u16) -> Result<&mut PortPlan, PlanError> {
+        if port >= PORTS_MAX {
+            return Err(PlanError::NoSuchPort(port));
+        }
+        Ok(self.ports.entry(port).or_default())
+    }
+}
+
+/// The commands that lead to this set-up, one a line.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.idle == IdlePolicy::Yield {
+            writeln!(f, "set idle yield")?;
+        }
+        for (port, plan) in &self.ports {
+            if let Some(mtu) = plan.mtu {
+                writeln!(f, "set port {port} mtu {mtu}")?;
+            }
+            for address in &plan.addresses {
+                writeln!(f, "set port {port} address {address}")?;
+            }
+            for route in &plan.routes {
+                writeln!(f, "add route {} via {} port {port}", route.destination, route.gateway)?;
+            }
+        }
+        let mut mpa = MpaPlan::default();
+        for ServicePlan { request, mpa: wanted } in &self.services {
+            mpa.write_changes(wanted, f)?;
+            mpa = *wanted;
+            write!(f, "start {} {}", request.kind.word(), request.local)?;
+            if let PortSelector::One(port) = request.ports {
+                write!(f, " port {port}")?;
+            }
+            if request.max_connections != MAX_CONNECTIONS_DEFAULT {
+                write!(f, " max-connections {}", request.max_connections)?;
+            }
+            writeln!(f)?;
+        }
+        mpa.write_changes(&self.mpa, f)?;
+        if self.running {
+            writeln!(f, "start")?;
+        }
+        Ok(())
+    }
+}
+
+impl MpaPlan {
+    fn set(&mut self, setting: MpaSetting) {
+        match setting {
+            MpaSetting::Crc(crc) => self.crc = crc,
+            MpaSetting::Markers(markers) => self.markers = markers,
+            MpaSetting::Revision(revision) => self.revision = revision,
+            MpaSetting::PeerToPeer(peer_to_peer) => self.peer_to_peer = peer_to_peer,
+            MpaSetting::Ird(ird) => self.ird = ird,
+            MpaSetting::Ord(ord) => self.ord = ord,
+        }
+    }
+
+    /// The commands that make `wanted` of `self`.
+    fn write_changes(&self, wanted: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let switch = |on| if on { "on" } else { "off" };
+        if self.crc != wanted.crc {
+            writeln!(f, "set mpa crc {}", switch(wanted.crc))?;
+        }
+        if self.markers != wanted.markers {
+            writeln!(f, "set mpa markers {}", switch(wanted.markers))?;
+        }
+        if self.revision != wanted.revision {
+            writeln!(f, "set mpa revision {}", wanted.revision)?;
+        }
+        if self.peer_to_peer != wanted.peer_to_peer {
+            writeln!(f, "set mpa peer-to-peer {}", switch(wanted.peer_to_peer))?;
+        }
+        if self.ird != wanted.ird {
+            writeln!(f, "set mpa ird {}", wanted.ird)?;
+        }
+        if self.ord != wanted.ord {
+            writeln!(f, "set mpa ord {}", wanted.ord)?;
+        }
+        Ok(())
+    }
+}
+
+impl Cidr {
+    /// Whether `address` is in this network.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(mine), IpAddr::V4(theirs)) => {
+                let differing = u32::from(mine) ^ u32::from(theirs);
+                differing.leading_zeros() >= u32::from(self.prefix)
+            }
+            (IpAddr::V6(mine), IpAddr::V6(theirs)) => {
+                let differing = u128::from(mine) ^ u128::from(theirs);
+                differing.leading_zeros() >= u32::from(self.prefix)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Link-local addresses are on every link, so no address of the port has to say so.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::parse_line;
+
+    fn plan(lines: &str) -> Result<Plan, PlanError> {
+        let mut plan = Plan::default();
+        for line in lines.lines() {
+            if let Some(command) = parse_line(line).unwrap() {
+                plan.apply(&command)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    #[test]
+    fn show_config_leads_to_the_same_plan() {
+        let first = plan(
+            "set idle yield
+             set port 0 mtu 9000
+             set port 0 address 10.77.0.1/24
+             set port 0 address fd77::1/64
+             set port 1 address 10.78.0.1/24
+             add route 0.0.0.0/0 via 10.78.0.254 port 1
+             start rping 0.0.0.0:7174
+             set mpa crc off
+             set mpa peer-to-peer on
+             start perf [::]:18515 port 0 max-connections 9
+             set mpa crc on
+             set mpa ord 3
+             start",
+        )
+        .unwrap();
+        let shown = first.to_string();
+        assert_eq!(plan(&shown).unwrap(), first, "{shown}");
+        assert!(shown.contains("set mpa crc off\nset mpa peer-to-peer on\nstart perf"));
+        assert!(first.is_running());
+    }
+
+    #[test]
+    fn services_keep_the_settings_of_their_time() {
+        let plan = plan("start rping 0.0.0.0:1\nset mpa crc off\nstart rping 0.0.0.0:2").unwrap();
+        assert!(plan.services()[0].mpa.crc);
+        assert!(!plan.services()[1].mpa.crc);
+        assert!(!plan.mpa().crc);
+    }
+
+    #[test]
+    fn what_contradicts_the_set_up_is_refused() {
+        let refused = |lines| plan(lines).unwrap_err();
+        let endpoint: SocketAddr = "0.0.0.0:7174".parse().unwrap();
+        assert_eq!(refused("set port 32 address 10.0.0.1/8"), PlanError::NoSuchPort(32));
+        assert_eq!(refused("set port 0 address 0.0.0.0/0"), PlanError::NotAHost([0; 4].into()));
+        assert_eq!(refused("set port 0 address 224.0.0.1/4"), PlanError::NotAHost([224, 0, 0, 1].into()));
+        assert_eq!(
+            refused("set port 0 address 10.0.0.1/8\nset port 0 address 10.0.0.1/16"),
+            PlanError::DuplicateAddress(0, [10, 0, 0, 1].into())
+        );
+        assert!(matches!(refused("del port 0 address 10.0.0.1/8"), PlanError::NoSuchAddress(0, _)));
+        assert_eq!(
+            refused("add route 0.0.0.0/0 via 10.0.0.1 port 0"),
+            PlanError::GatewayNotOnLink(0, [10, 0, 0, 1].into())
+        );
+        assert!(matches!(refused("add route ::/0 via 10.0.0.1 port 0"), PlanError::GatewayFamily(..)));
+        assert_eq!(refused("start\nset port 0 mtu 1500"), PlanError::Running);
+        assert_eq!(refused("start\nset idle yield"), PlanError::Running);
+        assert_eq!(refused("start\nstart"), PlanError::AlreadyStarted);
+        assert_eq!(refused("stop"), PlanError::NotStarted);
+        assert_eq!(
+            refused("start rping 0.0.0.0:7174 port 1\nstart rping 0.0.0.0:7174"),
+            PlanError::ServiceExists(ServiceKind::Rping, endpoint)
+        );
+        assert_eq!(
+            refused("start rping 0.0.0.0:7174\nstart perf 0.0.0.0:7174 port 3"),
+            PlanError::AddressInUse(ServiceKind::Rping, endpoint)
+        );
+        assert_eq!(
+            refused("stop rping 0.0.0.0:7174"),
+            PlanError::NoSuchService(ServiceKind::Rping, endpoint)
+        );
+    }
+
+    #[test]
+    fn a_refused_command_changes_nothing() {
+        let mut plan = plan("set port 0 address 10.0.0.1/8").unwrap();
+        let before = plan.clone();
+        let command = parse_line("add route 0.0.0.0/0 via 11.0.0.1 port 0").unwrap().unwrap();
+        plan.apply(&command).unwrap_err();
+        assert_eq!(plan, before);
+    }
+
+    #[test]
+    fn networks_contain_their_hosts() {
+        let network = |text: &str| {
+            let (address, prefix) = text.split_once('/').unwrap();
+            Cidr { address: address.parse().unwrap(), prefix: prefix.parse().unwrap() }
+        };
+        assert!(network("10.77.0.1/24").contains([10, 77, 0, 255].into()));
+        assert!(!network("10.77.0.1/24").contains([10, 77, 1, 0].into()));
+        assert!(network("0.0.0.0/0").contains([255; 4].into()));
+        assert!(!network("10.0.0.1/32").contains([10, 0, 0, 2].into()));
+        assert!(network("fd77::1/64").contains("fd77::ffff".parse().unwrap()));
+        assert!(!network("fd77::1/64").contains([10, 0, 0, 2].into()));
+    }
+}
