@@ -1,6 +1,6 @@
 //! MPA: start-up, and FPDUs in an ordered octet stream (RFC 5044, RFC 6581).
 //!
-//! An initiator or responder takes a connection through the Request and Reply Frames to
+//! [`Initiator`] or [`Responder`] take a connection through the Request and Reply Frames to
 //! what both sides [`Negotiated`]; from there a [`Framer`] and a [`Deframer`] carry ULPDUs. No
 //! timers: the owner of the connection bounds how long start-up may take.
 
@@ -10,6 +10,7 @@ mod fpdu;
 mod framer;
 mod held;
 mod profile;
+mod startup;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ pub use deframer::{Deframer, Pieces, Ulpdu};
 pub use error::MpaError;
 pub use framer::{Framer, MULPDU_MAX, MULPDU_MIN};
 pub use profile::{Negotiated, Profile, Revision, Role};
+pub use startup::{Initiator, InitiatorOutcome, PeerDepths, PrivateDataTooLong, Request, Responder};
 
 pub use crate::wire::mpa::{RtrKind, RtrKinds};
 

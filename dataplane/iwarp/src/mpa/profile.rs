@@ -40,7 +40,8 @@ pub struct Profile {
     pub ird: u16,
     /// Most outbound Reads to have outstanding at a time.
     pub ord: u16,
-    /// Negotiate `ird` and `ord` (revision 2); without, both are as the applications agreed.
+    /// Negotiate `ird` and `ord` (revision 2). If not, the applications see to it that they match
+    /// the peer's.
     pub negotiate_depths: bool,
     /// Speak the RDMA Consortium's protocols with a peer of MPA revision 0.
     pub rdmac: bool,
@@ -60,6 +61,32 @@ impl Default for Profile {
             negotiate_depths: true,
             rdmac: false,
         }
+    }
+}
+
+impl Profile {
+    /// Whether a Request has enhanced connection establishment data.
+    pub(super) const fn enhanced(&self) -> bool {
+        // req 6581-6-2
+        // req 6581-10-3
+        matches!(self.revision, Revision::V2) && (self.peer_to_peer || self.negotiate_depths)
+    }
+
+    /// The Rev field of a Request.
+    pub(super) const fn offered_revision(&self) -> u8 {
+        // req 5044-7.1.1-14
+        // req 6581-6-3
+        if self.enhanced() { Revision::V2.number() } else { Revision::V1.number() }
+    }
+
+    /// Whether a Reply of revision 0 will do: those protocols know no peer-to-peer model.
+    pub(super) const fn accepts_rdmac(&self) -> bool {
+        self.rdmac && !self.peer_to_peer
+    }
+
+    /// The RTR indications that may be used; there is one.
+    pub(super) const fn usable_rtr(&self) -> RtrKinds {
+        if self.rtr.preferred().is_some() { self.rtr } else { RtrKinds::only(RtrKind::Write) }
     }
 }
 
