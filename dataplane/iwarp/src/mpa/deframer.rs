@@ -80,6 +80,7 @@ impl<B: Segment> Deframer<B> {
             return Ok(None);
         };
         // req 5044-6-1
+        // req 5044-6-2
         if let Err(error) = self.verify(fpdu) {
             // req 5044-8-7
             self.end(End::Failed(error));
@@ -103,6 +104,7 @@ impl<B: Segment> Deframer<B> {
             Some(len) => len,
             None => {
                 // req 5044-5.2-1
+                // req 5044-6-3: the stream is in order and starts with an FPDU.
                 if self.held.len() < markers.stream_len(LENGTH_LEN) {
                     return None;
                 }

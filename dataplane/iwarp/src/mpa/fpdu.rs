@@ -74,6 +74,7 @@ impl Markers {
     /// What the Marker in front of FPDU octet `at` says: how far back the ULPDU Length field is.
     pub(super) const fn pointer(self, at: usize) -> usize {
         // req 5044-4.3-3
+        // req 5044-4.3-4: counted from the FPDU's start, which no sequence number's wrap affects.
         // req 5044-4.3-8
         // req 5044-4.3-9: a Marker in front of the FPDU points nowhere.
         if at == 0 { 0 } else { self.stream_offset(at) - MARKER_LEN - self.stream_offset(0) }

@@ -29,6 +29,7 @@ pub struct Profile {
     /// Offered by an Initiator; a Responder takes this and older ones.
     pub revision: Revision,
     /// Prefer CRCs. They are used if either side prefers them.
+    // req 5044-4.4-1: this is the administrator's wish of 2a; without the peer's, CRCs stay on.
     pub crc: bool,
     /// Require the peer to send Markers.
     pub markers: bool,

@@ -68,7 +68,7 @@ mod rfc_examples {
         ulpdu
     }
 
-    // proves 5044-4.1-1, 5044-4.2-1, 5044-4.3-7, 5044-4.4-10, 5044-4.4-11
+    // proves 5044-3-1, 5044-4.1-1, 5044-4.2-1, 5044-4.2-3, 5044-4.3-7, 5044-4.4-10, 5044-4.4-11
     #[test]
     fn figure_5_is_sent_and_received() {
         assert_eq!(frame_all(&mut Framer::new(true, true), &[ulpdu(1, 42)]), figure_5());
@@ -133,19 +133,32 @@ mod real_peer {
         assert_eq!(drain(&mut deframer), Ok(vec![fpdu[2..16].to_vec()]));
     }
 
-    /// Linux siw's first Send to rping, CRC on.
     // proves 5044-4.4-9, 5044-4.4-10, 5044-4.4-12
     #[test]
     fn siw_with_crc() {
-        let fpdu = hex(SIW_SEND_WITH_CRC);
-        assert_eq!(frame_all(&mut Framer::new(true, false), &[fpdu[2..36].to_vec()]), fpdu);
-        let mut deframer = Deframer::new(true, false);
-        deframer.push(fpdu.clone());
-        assert_eq!(drain(&mut deframer), Ok(vec![fpdu[2..36].to_vec()]));
+        for fpdu in SIW_WITH_CRC.map(hex) {
+            let ulpdus = [fpdu[2..fpdu.len() - 4].to_vec()];
+            assert_eq!(frame_all(&mut Framer::new(true, false), &ulpdus), fpdu);
+            let mut deframer = Deframer::new(true, false);
+            deframer.push(fpdu);
+            assert_eq!(drain(&mut deframer), Ok(ulpdus.to_vec()));
+        }
     }
 
-    const SIW_SEND_WITH_CRC: &str =
-        "00224143000000000000000000000001000000000000560cf73f0370fbd84f0000000040aaa440dc";
+    /// One round of Linux siw's rping with CRC: Send, Read Request, Read Response, Send, Send, Write.
+    const SIW_WITH_CRC: [&str; 6] = [
+        "00224143 00000000 00000000 00000001 00000000 0000560cf73f0370fbd84f0000000040 aaa440dc",
+        "002e4141 00000000 00000001 00000001 00000000 \
+         f2ea62000000561b48d0255000000040fbd84f000000560cf73f0370 a1d39928",
+        "004ec142 f2ea6200 0000561b48d02550 \
+         72646d612d70696e672d303a204142434445464748494a4b4c4d4e4f50515253\
+         5455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f70717200 569b0bbf",
+        "00224143 00000000 00000000 00000001 00000000 00000000000000000000000000000000 84609a12",
+        "00224143 00000000 00000000 00000002 00000000 0000560cf73f0550a8d45a0000000040 22e052a2",
+        "004ec140 a8d45a00 0000560cf73f0550 \
+         72646d612d70696e672d303a204142434445464748494a4b4c4d4e4f50515253\
+         5455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f70717200 89d0a0a8",
+    ];
 
     /// siw's pad octets are not always zero.
     // proves 5044-4.1-2
@@ -178,7 +191,7 @@ mod real_peer {
 mod invalid_fpdus {
     use super::*;
 
-    // proves 5044-4.4-13, 5044-6-1, 5044-8-1, 5044-8-7
+    // proves 5044-4.4-13, 5044-6-1, 5044-6-2, 5044-8-1, 5044-8-7
     #[test]
     fn any_damaged_octet_is_found_and_nothing_is_handed_out_any_more() {
         let ulpdus = [send_header(1).to_vec(), send_header(2).to_vec()];
@@ -358,7 +371,7 @@ mod segments {
 mod sizes {
     use super::*;
 
-    // proves 5044-3-2, 5044-3-4, 5044-4.5-1, 5044-4.5-2, 5044-4.5-6
+    // proves 5044-3-2, 5044-3-4, 5044-4.5-1, 5044-4.5-2, 5044-4.5-6, 5044-4.5-7
     #[test]
     fn mulpdu_follows_the_formulas_within_its_limits() {
         let plain = Framer::new(true, false);
@@ -409,7 +422,7 @@ mod sizes {
 }
 
 proptest! {
-    // proves 5044-5.1-5, 5044-4.3-10, 5044-appendix-A.4-1, 5044-4.3-8
+    // proves 5044-5.1-5, 5044-5.2-1, 5044-6-3, 5044-6-4, 5044-4.3-10, 5044-appendix-A.4-1, 5044-4.3-8
     #[test]
     fn any_ulpdus_arrive_through_any_cuts(
         ulpdus in proptest::collection::vec(

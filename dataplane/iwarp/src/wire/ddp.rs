@@ -216,7 +216,7 @@ mod tests {
     const WRITE: [u8; 14] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     const WRITE_HEADER: Header = Header::Tagged { last: true, ulp_control: 0x40, stag: Stag(1), offset: 0 };
 
-    // proves 5041-4.2-1, 5041-4.3-1, 5041-4.1-1, 5041-4.1-2, 5041-4.1-9
+    // proves 5041-4.2-1, 5041-4.2-2, 5041-4.3-1, 5041-4.3-2, 5041-4.1-1, 5041-4.1-2, 5041-4.1-9
     #[test]
     fn headers_of_a_real_peer_parse_and_are_made() {
         for (octets, header) in [(&SEND[..], SEND_HEADER), (&WRITE[..], WRITE_HEADER)] {

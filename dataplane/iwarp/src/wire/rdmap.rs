@@ -227,6 +227,23 @@ mod tests {
         assert_eq!(ReadRequest::parse(&octets), request);
     }
 
+    /// What a Linux siw's rping asks for.
+    #[test]
+    fn a_real_read_request_parses() {
+        let octets = [
+            0xf2, 0xea, 0x62, 0x00, 0x00, 0x00, 0x56, 0x1b, 0x48, 0xd0, 0x25, 0x50, 0, 0, 0, 0x40, 0xfb,
+            0xd8, 0x4f, 0x00, 0x00, 0x00, 0x56, 0x0c, 0xf7, 0x3f, 0x03, 0x70,
+        ];
+        let request = ReadRequest {
+            sink_stag: Stag(0xf2ea_6200),
+            sink_offset: 0x561b_48d0_2550,
+            len: 64,
+            source_stag: Stag(0xfbd8_4f00),
+            source_offset: 0x560c_f73f_0370,
+        };
+        assert_eq!(ReadRequest::parse(&octets), request);
+    }
+
     proptest! {
         #[test]
         fn any_read_request_is_emitted_again(octets: [u8; READ_REQUEST_LEN]) {

@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(code.to_string(), "DDP untagged buffer error: invalid MSN, out of range");
     }
 
-    // proves 5040-4.8-1, 5040-4.8-2, 5040-4.8-6, 5040-4.8-8, 5040-4.8-9, 5040-4.8-10
+    // proves 5040-4.8-1, 5040-4.8-2, 5040-4.8-6, 5040-4.8-7, 5040-4.8-8, 5040-4.8-9, 5040-4.8-10
     #[test]
     fn a_refused_read_request_is_shown_with_all_three_headers() {
         let code = TerminateCode::RemoteProtection(RemoteProtection::AccessRights);

@@ -51,6 +51,7 @@ impl Initiator {
     /// See [`Profile::private_data_max`].
     pub fn start(profile: Profile, private_data: &[u8]) -> Result<(Self, Vec<u8>), PrivateDataTooLong> {
         // req 5044-7.1.2-1
+        // req 5044-7.1.2-2
         let header = Header {
             kind: Kind::Request,
             markers: profile.markers,
@@ -80,6 +81,7 @@ impl Initiator {
     /// The Reply is invalid: close the connection.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<InitiatorOutcome>), MpaError> {
         // req 5044-7.1.2-8
+        // req 5044-7.1.2-9
         match self.reader.receive(octets)? {
             (consumed, None) => Ok((consumed, None)),
             (consumed, Some(reply)) => Ok((consumed, Some(self.outcome(reply)?))),

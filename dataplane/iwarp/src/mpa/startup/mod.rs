@@ -114,6 +114,7 @@ impl FrameReader {
         })?;
         let len = header.frame_len();
         // req 5044-7.1.2-19
+        // req 5044-7.1.2-20
         debug_assert!(len <= FRAME_LEN_MAX, "parse refuses a longer one");
         let consumed = in_header + self.take(&octets[in_header..], len);
         if self.octets.len() < len {

@@ -25,6 +25,7 @@ impl Responder {
     /// The Request is invalid: close the connection.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Request>), MpaError> {
         // req 5044-7.1.2-3
+        // req 5044-7.1.2-4
         match self.reader.receive(octets)? {
             (consumed, None) => Ok((consumed, None)),
             (consumed, Some(request)) => Ok((consumed, Some(self.request(request)?))),

@@ -56,7 +56,8 @@ fn disagreed(profile: Profile, frame: &[u8]) -> (MpaError, Vec<u8>) {
 mod captured {
     use super::*;
 
-    // proves 5044-7.1.2-1, 6581-6-2, 6581-6-5
+    // proves 5044-7.1.2-1, 5044-7.1.2-3, 5044-7.1.2-6, 5044-7.1.2-8, 5044-7.1.2-11
+    // proves 6581-6-2, 6581-6-5, 6581-10-5
     #[test]
     fn rping() {
         let octets = request(&[0x10, 2, 0, 4, 0, 1, 0, 1]);
@@ -83,9 +84,10 @@ mod captured {
         assert_eq!(responder, Negotiated { role: Role::Responder, ..initiator });
     }
 
-    // proves 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-6, 5044-4.4-7
+    // proves 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-1, 5044-4.4-3, 5044-4.4-6, 5044-4.4-7
     #[test]
     fn crc_is_used_if_either_side_sets_c() {
+        assert!(Profile::default().crc);
         let crc = Profile { crc: true, ..siw(1) };
         for (profile, flags, used) in
             [(siw(1), 0x10, false), (siw(1), 0x50, true), (crc.clone(), 0x10, true), (crc, 0x50, true)]
@@ -116,7 +118,7 @@ mod captured {
         assert_eq!(accepted(profile, &answer).rtr, Some(RtrKind::Write));
     }
 
-    // proves 6581-6-4, 6581-10-2, 6581-10-4, 6581-10-6
+    // proves 5044-7.1.1-14, 6581-6-4, 6581-10-2, 6581-10-4, 6581-10-6
     #[test]
     fn revision_1() {
         let octets = request(&[0, 1, 0, 0]);
@@ -133,7 +135,7 @@ mod captured {
     }
 
     /// NVMe over Fabrics: the host serves 128 Reads and makes none; private data follows.
-    // proves 5044-7.1.1-17, 6581-9.1-1, 6581-9.1-4
+    // proves 5044-7.1.1-17, 5044-7.1.2-2, 6581-9.1-1, 6581-9.1-4
     #[test]
     fn nvme() {
         let mut host = [0; 32];
@@ -178,7 +180,7 @@ mod captured {
 mod frames {
     use super::*;
 
-    // proves 5044-7.1.1-18, 5044-7.1.1-19, 5044-7.1.2-19
+    // proves 5044-7.1.1-18, 5044-7.1.1-19, 5044-7.1.2-4, 5044-7.1.2-19, 5044-7.1.2-20
     #[test]
     fn private_data_up_to_512_octets() {
         for (profile, max) in
@@ -201,7 +203,7 @@ mod frames {
         assert_eq!(respond(siw(1), &no_room_for_depths), Err(MpaError::PrivateDataLength(3)));
     }
 
-    // proves 5044-7.1.1-2, 5044-7.1.1-4, 5044-7.1.2-13, 5044-7.1.2-16
+    // proves 5044-7.1.1-2, 5044-7.1.1-4, 5044-7.1.2-9, 5044-7.1.2-13, 5044-7.1.2-16
     #[test]
     fn keys_are_checked_as_they_come() {
         let mut responder = Responder::new(siw(1));
