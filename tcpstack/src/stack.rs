@@ -1,0 +1,661 @@
+//! The TCP/IP host of one core: connections, listeners, and the way from and to the device.
+//!
+//! A loop calls [`Stack::receive`] for each frame of a burst, then lets the application act on
+//! [`Stack::next_event`], then calls [`Stack::transmit`], which sends everything that has become
+//! due: data, acknowledgments for the whole burst, and what the timers ask for.
+//!
+//! Nothing is looked for: a segment finds its connection by hash, the timer wheel knows whose
+//! time has come, and two queues of numbers, in which each connection is at most once, tell
+//! which have something to send and which to say. `open` has LISTEN, passive and active opens,
+//! `application` the other calls.
+
+mod application;
+mod open;
+mod types;
+
+use std::collections::VecDeque;
+
+pub use types::{
+    CloseReason, ConnectError, ConnectionId, ConnectionInfo, Events, ListenError, ListenerId, SendError,
+};
+
+use crate::checksum;
+use crate::config::StackConfig;
+use crate::device::{Capabilities, ChecksumStatus, Device, Frame};
+use crate::flow::{FlowKey, FlowTable, Secret};
+use crate::icmp::{IcmpError, IcmpErrorKind};
+use crate::interface::{Ingress, Interface, TcpDatagram};
+use crate::queue::TransmitQueue;
+use crate::seq::SeqNumber;
+use crate::tcp::TcpCounters;
+use crate::tcp::connection::{Connection, NEVER};
+use crate::tcp::input::{Context, Outcome, Reset};
+use crate::tcp::limit::RateLimit;
+use crate::tcp::options::{Options, Timestamps};
+use crate::tcp::output::{Egress, Progress, wrap};
+use crate::tcp::receiver::EarlyBudget;
+use crate::tcp::segment::{Flags, Header, Segment};
+use crate::tcp::state::State;
+use crate::tcp::time_wait::{Remains, TimeWait, Verdict};
+use crate::tcp::timers::Expired;
+use crate::time::Instant;
+use crate::timer::TimerWheel;
+use open::Listeners;
+
+/// Set in the flow table's numbers for entries of the TIME-WAIT table.
+const TIME_WAIT: u32 = 1 << 31;
+
+/// See the module's head.
+pub struct Stack<D: Device> {
+    config: StackConfig,
+    interface: Interface,
+    out: TransmitQueue<D::Frame>,
+    offload: bool,
+    connections: Vec<Slot<D::Frame>>,
+    /// Free places in `connections`.
+    free: Vec<u32>,
+    flows: FlowTable,
+    listeners: Listeners,
+    time_wait: TimeWait,
+    timers: TimerWheel,
+    /// Connections with something to send, or that have to look whether they have.
+    work: VecDeque<u32>,
+    /// Connections with events.
+    events: VecDeque<ConnectionId>,
+    /// Connections that wait for a neighbour, and the interface's count when it was last looked at.
+    waiting: Vec<u32>,
+    resolutions: u64,
+    early: EarlyBudget,
+    secret: Secret,
+    /// Moves on with each ephemeral port that is chosen.
+    port_turn: u16,
+    resets: RateLimit,
+    counters: TcpCounters,
+}
+
+/// A place for a connection.
+struct Slot<F: Frame> {
+    generation: u32,
+    connection: Option<Box<Connection<F>>>,
+}
+
+impl<D: Device> Stack<D> {
+    /// A host without addresses; all its randomness follows from `seed`.
+    pub fn new(config: StackConfig, capabilities: &Capabilities, seed: [u8; 32]) -> Self {
+        let [interface_seed, isn_seed, flow_seed] = split(seed);
+        let [low, ..] = interface_seed.as_chunks::<8>().0 else { unreachable!("sixteen octets") };
+        Self {
+            interface: Interface::new(capabilities, config.interface.clone(), u64::from_le_bytes(*low)),
+            out: TransmitQueue::new(config.transmit_queue),
+            offload: capabilities.transmit_checksum,
+            connections: Vec::new(),
+            free: Vec::new(),
+            flows: FlowTable::new(Secret::new(flow_seed)),
+            listeners: Listeners::new(config.listeners_max),
+            time_wait: TimeWait::new(config.time_wait_max),
+            timers: TimerWheel::new(Instant::ZERO),
+            work: VecDeque::new(),
+            events: VecDeque::new(),
+            waiting: Vec::new(),
+            resolutions: 0,
+            early: EarlyBudget {
+                used: 0,
+                total_max: config.early_frames_total,
+                connection_max: config.early_frames_max,
+            },
+            secret: Secret::new(isn_seed),
+            port_turn: 0,
+            resets: RateLimit::default(),
+            counters: TcpCounters::default(),
+            config,
+        }
+    }
+
+    /// The layers below TCP: addresses, routes, neighbours, counters.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The same, to be changed.
+    pub fn interface_mut(&mut self) -> &mut Interface {
+        &mut self.interface
+    }
+
+    /// What TCP saw, sent and dropped.
+    pub fn counters(&self) -> &TcpCounters {
+        &self.counters
+    }
+
+    /// Connections in TIME-WAIT.
+    pub fn time_wait_len(&self) -> usize {
+        self.time_wait.len()
+    }
+
+    /// Frames kept beyond gaps, of all connections.
+    pub fn early_frames(&self) -> usize {
+        self.early.used
+    }
+
+    /// Takes one received frame.
+    #[inline]
+    pub fn receive(&mut self, frame: D::Frame, device: &mut D, now: Instant) {
+        match self.interface.receive(frame, device, &mut self.out, now) {
+            Ingress::Tcp(datagram) => self.receive_segment(datagram, device, now),
+            Ingress::TransportError(error) => self.receive_error(&error, now),
+            Ingress::Consumed => {}
+        }
+    }
+
+    /// Sends all that is due; to be called once a turn, after the burst and the application.
+    ///
+    /// Returns whether the device took anything.
+    pub fn transmit(&mut self, device: &mut D, now: Instant) -> bool {
+        self.interface.poll(device, &mut self.out, now);
+        if self.interface.resolutions() != self.resolutions {
+            self.resolutions = self.interface.resolutions();
+            for index in core::mem::take(&mut self.waiting) {
+                if let Some(connection) = self.connection_at(index) {
+                    connection.waiting = false;
+                    self.add_work(index);
+                }
+            }
+        }
+        while let Some(index) = self.timers.expire(now) {
+            self.expire(index, device, now);
+        }
+        while let Some(index) = self.time_wait.expired(now) {
+            self.forget_time_wait(index);
+        }
+        // Each of those that are in the queue now has one turn.
+        for _ in 0..self.work.len() {
+            let Some(index) = self.work.pop_front() else { break };
+            self.output(index, device, now);
+        }
+        self.out.flush(device) > 0
+    }
+
+    /// When [`Stack::transmit`] must be called again at the latest, if nothing is received.
+    pub fn poll_at(&self, now: Instant) -> Option<Instant> {
+        if !self.work.is_empty() || !self.out.is_empty() {
+            return Some(now);
+        }
+        [self.timers.next(), self.time_wait.next(), self.interface.poll_at()].into_iter().flatten().min()
+    }
+
+    #[inline]
+    fn receive_segment(&mut self, datagram: TcpDatagram<D::Frame>, device: &mut D, now: Instant) {
+        let octets = datagram.frame.bytes();
+        let Ok(segment) = Segment::parse(octets) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        // req 9293-3.1-3
+        let good = match datagram.checksum {
+            ChecksumStatus::Good => true,
+            ChecksumStatus::Bad => false,
+            ChecksumStatus::Unknown => checksum_is_good(&datagram),
+        };
+        if !good {
+            self.counters.checksum_bad += 1;
+            return;
+        }
+        self.counters.segments_received += 1;
+        let key = FlowKey::new(
+            datagram.destination,
+            segment.destination_port,
+            datagram.source,
+            segment.source_port,
+        );
+        match self.flows.get(&key) {
+            Some(index) if index & TIME_WAIT == 0 => self.arrives(index, &segment, datagram, device, now),
+            Some(index) => self.arrives_in_time_wait(index & !TIME_WAIT, &segment, &datagram, device, now),
+            None => self.arrives_for_listener(&segment, &datagram, device, now),
+        }
+    }
+
+    #[inline]
+    fn arrives(
+        &mut self,
+        index: u32,
+        segment: &Segment,
+        datagram: TcpDatagram<D::Frame>,
+        device: &mut D,
+        now: Instant,
+    ) {
+        let TcpDatagram { frame, source, destination, source_mac, .. } = datagram;
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        let mut context = Context {
+            now,
+            config: &self.config,
+            counters: &mut self.counters,
+            early: &mut self.early,
+        };
+        let before = connection.state;
+        let outcome = connection.arrives(segment, frame, &mut context);
+        let after = connection.state;
+        if outcome == Outcome::AckNow {
+            connection.ack.now = true;
+            let mut egress = Egress {
+                device,
+                interface: &mut self.interface,
+                out: &mut self.out,
+                counters: &mut self.counters,
+                config: &self.config,
+                now,
+                offload: self.offload,
+            };
+            if connection.template.is_some() {
+                connection.send_ack(&mut egress);
+            }
+        }
+        if !connection.in_work {
+            connection.in_work = true;
+            self.work.push_back(index);
+        }
+        // The short way ends here for nearly all.
+        if before == after && matches!(outcome, Outcome::Continue | Outcome::AckNow) {
+            self.publish(index);
+            return;
+        }
+        match outcome {
+            Outcome::Continue | Outcome::AckNow => {}
+            Outcome::Reset(reset) => {
+                self.send_reset(reset, segment, (destination, source, source_mac), device, now);
+            }
+            Outcome::Close(reason) => self.finish(index, before, reason),
+        }
+        self.changed(index, before, now);
+        self.publish(index);
+    }
+
+    /// What follows from a change of state.
+    #[cold]
+    fn changed(&mut self, index: u32, before: State, now: Instant) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        let after = connection.state;
+        if before == State::SynReceived && after.is_synchronized() {
+            if let Some(listener) = connection.listener {
+                if self.listeners.established(listener) {
+                    self.counters.accepted += 1;
+                } else {
+                    // Nobody is there any more who would take it.
+                    self.reset_and_finish(index, before, CloseReason::Aborted);
+                    return;
+                }
+            } else {
+                self.counters.opened += 1;
+            }
+        } else if before == State::SynSent && after.is_synchronized() {
+            self.counters.opened += 1;
+        }
+        if after == State::TimeWait && before != State::TimeWait {
+            self.enter_time_wait(index, now);
+        }
+    }
+
+    /// Ends a connection: `before` is the state in which the reason came up.
+    fn finish(&mut self, index: u32, before: State, reason: CloseReason) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        connection.end(reason, &mut self.early);
+        self.flows.remove(&connection.key());
+        self.timers.clear(index);
+        connection.wheel_at = NEVER;
+        self.counters.closed += 1;
+        if before == State::SynReceived
+            && let Some(listener) = connection.listener
+        {
+            // The application never knew of it (RFC 9293 section 3.10.7.4, return to LISTEN).
+            self.listeners.gave_up(listener);
+            connection.released = true;
+        } else {
+            connection.events.insert(Events::CLOSED);
+        }
+        self.publish(index);
+        self.free_if_done(index);
+    }
+
+    /// Ends a connection and tells the peer with the next turn.
+    fn reset_and_finish(&mut self, index: u32, before: State, reason: CloseReason) {
+        if let Some(connection) = slot(&mut self.connections, index) {
+            connection.reset_due = before != State::SynSent;
+        }
+        self.add_work(index);
+        self.finish(index, before, reason);
+    }
+
+    fn enter_time_wait(&mut self, index: u32, now: Instant) {
+        if self.time_wait.is_full()
+            && let Some(oldest) = self.time_wait.oldest()
+        {
+            self.counters.time_wait_recycled += 1;
+            self.forget_time_wait(oldest);
+        }
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        let remains = Remains {
+            local: connection.local,
+            remote: connection.remote,
+            snd_nxt: connection.sender.nxt,
+            rcv_nxt: connection.receiver.nxt,
+            window: connection.receiver.advertise(),
+            timestamps: connection.timestamps,
+            since: now,
+        };
+        let template = connection.template;
+        connection.discard(&mut self.early);
+        // The FIN that brought us here is acknowledged on the entry's behalf.
+        connection.ack.now = template.is_some();
+        connection.events.insert(Events::CLOSED);
+        connection.reason = CloseReason::Graceful;
+        self.timers.clear(index);
+        connection.wheel_at = NEVER;
+        // req 9293-3.6.1-3
+        let entry = self.time_wait.insert(remains, now + 2 * self.config.msl);
+        let entry = u32::try_from(entry).expect("a bounded table");
+        self.flows.insert(remains.key(), TIME_WAIT | entry);
+        self.counters.closed += 1;
+    }
+
+    fn arrives_in_time_wait(
+        &mut self,
+        index: u32,
+        segment: &Segment,
+        datagram: &TcpDatagram<D::Frame>,
+        device: &mut D,
+        now: Instant,
+    ) {
+        let entry = index as usize;
+        let options = Options::parse(segment.options(datagram.frame.bytes()));
+        match self.time_wait.arrives(entry, segment, &options) {
+            Verdict::Ignore => {}
+            Verdict::Delete => self.forget_time_wait(entry),
+            Verdict::Acknowledge { restart } => {
+                if restart {
+                    self.time_wait.restart(entry, now + 2 * self.config.msl);
+                }
+                let remains = *self.time_wait.get(entry);
+                let header = Header {
+                    source_port: remains.local.port(),
+                    destination_port: remains.remote.port(),
+                    seq: remains.snd_nxt,
+                    ack: remains.rcv_nxt,
+                    flags: Flags::ACK,
+                    window: remains.window,
+                };
+                let timestamps: Option<Timestamps> = remains.timestamps.map(|state| state.stamp(now));
+                let options = Options { timestamps, ..Options::default() };
+                // One for one, but limited together with the resets: both answer strangers.
+                if self.resets.allow(self.config.resets, now) {
+                    let way = (datagram.destination, datagram.source, datagram.source_mac);
+                    self.send_stateless(&header, &options, way, device);
+                }
+            }
+            Verdict::Reopen => {
+                let remains = *self.time_wait.get(entry);
+                if self.listeners.find(remains.local).is_some() {
+                    self.counters.time_wait_recycled += 1;
+                    self.forget_time_wait(entry);
+                    self.open_passively(segment, datagram, Some(remains.snd_nxt), now);
+                }
+            }
+        }
+    }
+
+    fn forget_time_wait(&mut self, entry: usize) {
+        let remains = self.time_wait.remove(entry);
+        self.flows.remove(&remains.key());
+    }
+
+    /// An ICMP error about a segment of ours (RFC 9293 section 3.9.2.2, RFC 5927).
+    // req 9293-3.9.2.2-1
+    #[cold]
+    fn receive_error(&mut self, error: &IcmpError, now: Instant) {
+        let key = FlowKey::new(error.local, error.local_port, error.remote, error.remote_port);
+        let index = self.flows.get(&key).filter(|index| index & TIME_WAIT == 0);
+        let Some(index) = index else {
+            self.counters.icmp_ignored += 1;
+            return;
+        };
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        // Whoever knows what is in flight has seen our segments.
+        let quoted = SeqNumber::new(error.sequence);
+        if !(quoted.at_or_after(connection.sender.una) && quoted.before(connection.sender.nxt)) {
+            self.counters.icmp_ignored += 1;
+            return;
+        }
+        match error.kind {
+            // req 9293-3.9.2.2-4, as RFC 5927 section 5.2 tempers it: only before the handshake is over.
+            IcmpErrorKind::Refused if connection.state == State::SynSent => {
+                self.finish(index, State::SynSent, CloseReason::Refused);
+            }
+            IcmpErrorKind::PacketTooBig { mtu } if mtu < connection.route.mtu => {
+                connection.shrink_mtu(mtu);
+                self.counters.path_mtu_reduced += 1;
+                self.interface.update_path_mtu(error.remote, mtu, now);
+                self.add_work(index);
+            }
+            // req 9293-3.9.2.2-3
+            _ => {
+                connection.soft_errors = connection.soft_errors.saturating_add(1);
+                self.counters.icmp_soft_errors += 1;
+            }
+        }
+    }
+
+    /// The time of a connection has come, or what was its time before it moved.
+    fn expire(&mut self, index: u32, device: &mut D, now: Instant) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        connection.wheel_at = NEVER;
+        let before = connection.state;
+        let mut egress = Egress {
+            device,
+            interface: &mut self.interface,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            config: &self.config,
+            now,
+            offload: self.offload,
+        };
+        match connection.expire(now, &self.config, egress.counters) {
+            Expired::Nothing if !connection.ack.is_due(now) => {
+                self.schedule(index);
+                return;
+            }
+            Expired::Nothing | Expired::Resend => {}
+            Expired::Probe => connection.send_probe(&mut egress),
+            Expired::Squeeze => connection.squeeze(&mut egress),
+            Expired::GiveUp(reason) => {
+                // A peer that never answered gets nothing; one that did may still be there.
+                self.reset_and_finish(index, before, reason);
+                return;
+            }
+        }
+        self.add_work(index);
+        self.schedule(index);
+    }
+
+    /// Lets a connection send what it may.
+    #[inline]
+    fn output(&mut self, index: u32, device: &mut D, now: Instant) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        connection.in_work = false;
+        let mut egress = Egress {
+            device,
+            interface: &mut self.interface,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            config: &self.config,
+            now,
+            offload: self.offload,
+        };
+        let progress = connection.output(&mut egress);
+        let before = connection.state;
+        match progress {
+            Progress::Done => {}
+            Progress::Again => {
+                connection.in_work = true;
+                self.work.push_back(index);
+            }
+            Progress::Waiting | Progress::Unreachable => {
+                if before == State::SynSent && progress == Progress::Unreachable {
+                    self.finish(index, before, CloseReason::Unreachable);
+                    return;
+                }
+                // What is queued waits; if it waits too long, the timer ends it.
+                if before != State::Closed {
+                    connection.arm(now);
+                } else {
+                    connection.reset_due = false;
+                }
+                if !connection.waiting && progress == Progress::Waiting {
+                    connection.waiting = true;
+                    self.waiting.push(index);
+                }
+            }
+        }
+        self.schedule(index);
+        self.free_if_done(index);
+    }
+
+    /// Makes sure that the wheel looks at the connection in time.
+    #[inline]
+    fn schedule(&mut self, index: u32) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        // A deadline that moved away is found out when the old one comes: cheaper than moving it.
+        let deadline = connection.deadline();
+        if deadline < connection.wheel_at {
+            connection.wheel_at = deadline;
+            self.timers.set(index, deadline);
+        }
+    }
+
+    fn add_work(&mut self, index: u32) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        if !connection.in_work {
+            connection.in_work = true;
+            self.work.push_back(index);
+        }
+    }
+
+    /// Puts a connection with events into their queue.
+    #[inline]
+    fn publish(&mut self, index: u32) {
+        let Some(Slot { generation, connection: Some(connection) }) = self.connections.get_mut(index as usize)
+        else {
+            return;
+        };
+        if !connection.events.is_empty() && !connection.in_events && !connection.released {
+            connection.in_events = true;
+            self.events.push_back(ConnectionId { index, generation: *generation });
+        }
+    }
+
+    /// Frees the slot of a connection that is over, released, and has nothing left to send.
+    #[inline]
+    fn free_if_done(&mut self, index: u32) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        if !connection.released || connection.in_work || connection.waiting {
+            return;
+        }
+        self.timers.clear(index);
+        let place = &mut self.connections[index as usize];
+        place.connection = None;
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    /// A reset for a segment that nobody wants; never in answer to a reset.
+    #[cold]
+    fn send_reset(
+        &mut self,
+        reset: Reset,
+        segment: &Segment,
+        way: Way,
+        device: &mut D,
+        now: Instant,
+    ) {
+        if segment.flags.contains(Flags::RST) {
+            return;
+        }
+        if !self.resets.allow(self.config.resets, now) {
+            self.counters.resets_limited += 1;
+            return;
+        }
+        let header = Header {
+            source_port: segment.destination_port,
+            destination_port: segment.source_port,
+            seq: reset.seq,
+            ack: reset.ack.unwrap_or_default(),
+            flags: if reset.ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST },
+            window: 0,
+        };
+        if self.send_stateless(&header, &Options::default(), way, device) {
+            self.counters.resets_sent += 1;
+        } else {
+            self.counters.resets_limited += 1;
+        }
+    }
+
+    /// Sends a segment without a connection, straight to where its cause came from.
+    fn send_stateless(&mut self, header: &Header, options: &Options, way: Way, device: &mut D) -> bool {
+        let (local, remote, mac) = way;
+        if self.out.room() == 0 {
+            return false;
+        }
+        let Some(mut frame) = device.allocate_control() else {
+            self.counters.no_frame += 1;
+            return false;
+        };
+        let template = self.interface.header_to(mac, local, remote);
+        wrap(&mut frame, header, &options.emit(), &template, self.offload);
+        self.counters.segments_sent += 1;
+        self.out.push(frame).is_ok()
+    }
+
+    fn connection_at(&mut self, index: u32) -> Option<&mut Connection<D::Frame>> {
+        slot(&mut self.connections, index)
+    }
+}
+
+/// Our address, the peer's, and the Ethernet address to send to.
+type Way = (core::net::IpAddr, core::net::IpAddr, [u8; 6]);
+
+#[inline]
+fn slot<F: Frame>(connections: &mut [Slot<F>], index: u32) -> Option<&mut Connection<F>> {
+    connections.get_mut(index as usize)?.connection.as_deref_mut()
+}
+
+/// Whether pseudo-header and segment add up.
+fn checksum_is_good<F: Frame>(datagram: &TcpDatagram<F>) -> bool {
+    use core::net::IpAddr;
+    let octets = datagram.frame.bytes();
+    let addresses = match (datagram.source, datagram.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            checksum::combine(checksum::sum(&source.octets()), checksum::sum(&destination.octets()))
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            checksum::combine(checksum::sum(&source.octets()), checksum::sum(&destination.octets()))
+        }
+        _ => return false,
+    };
+    let len = u32::try_from(octets.len()).expect("a segment is shorter than 4 GiB");
+    let pseudo = checksum::combine(addresses, checksum::combine(PROTOCOL, len));
+    checksum::finish(checksum::combine(pseudo, checksum::sum(octets))) == 0
+}
+
+/// TCP's number in the pseudo-header.
+const PROTOCOL: u32 = 6;
+
+/// Three seeds from one, by hashing it with different numbers.
+fn split(seed: [u8; 32]) -> [[u8; 16]; 3] {
+    use core::hash::Hasher;
+    let mut seeds = [[0; 16]; 3];
+    let (key, data) = seed.split_at(16);
+    let secret = Secret::new(key.try_into().expect("half of 32"));
+    for (part, number) in seeds.as_flattened_mut().chunks_mut(8).zip(0u8..) {
+        let mut hasher = secret.hasher();
+        hasher.write(data);
+        hasher.write_u8(number);
+        part.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    seeds
+}

@@ -1,0 +1,406 @@
+//! One connection: the state and the parts that work on it.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use super::congestion::Congestion;
+use super::limit::RateLimit;
+use super::options::{Options, TIMESTAMPS_LEN, Timestamps};
+use super::receiver::{EarlyBudget, Receiver};
+use super::rto::Rto;
+use super::segment::HEADER_LEN;
+use super::sender::{Fin, Sender};
+use super::state::{Event, State};
+use super::timers::Timer;
+use crate::config::{Keepalive, StackConfig};
+use crate::device::Frame;
+use crate::flow::FlowKey;
+use crate::header::{HeaderTemplate, IPV4_LEN, IPV6_LEN};
+use crate::interface::Route;
+use crate::seq::SeqNumber;
+use crate::stack::{CloseReason, ConnectionInfo, Events, ListenerId};
+use crate::time::Instant;
+
+/// A deadline that is never reached.
+pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+/// The smallest EMSS: whatever the peer or an ICMP error says, segments do not get smaller.
+pub(crate) const EMSS_MIN: u32 = 64;
+
+/// Nanoseconds of a tick of the timestamp clock, as a shift: 1.05 ms.
+const TIMESTAMP_SHIFT: u32 = 20;
+
+/// The state of one connection.
+pub(crate) struct Connection<F: Frame> {
+    pub(crate) state: State,
+    pub(crate) events: Events,
+    /// Whether it is in the stack's queue of connections with something to send.
+    pub(crate) in_work: bool,
+    /// Whether it is in the stack's queue of events.
+    pub(crate) in_events: bool,
+    /// Whether it waits for its neighbour's Ethernet address.
+    pub(crate) waiting: bool,
+    /// A SYN or SYN,ACK is to be sent.
+    pub(crate) syn_due: bool,
+    /// A reset is to be sent, then nothing any more.
+    pub(crate) reset_due: bool,
+    /// The application has forgotten it; the slot goes when nothing is left to be sent.
+    pub(crate) released: bool,
+
+    pub(crate) ack: AckState,
+    pub(crate) receiver: Receiver<F>,
+    pub(crate) sender: Sender<F>,
+    pub(crate) congestion: Congestion,
+    pub(crate) rto: Rto,
+    pub(crate) timer: Timer,
+    /// When the stack's timer wheel will look at this connection.
+    pub(crate) wheel_at: Instant,
+    /// Timeouts in a row without an answer.
+    pub(crate) retries: u8,
+    /// When SND.UNA moved last, or data became outstanding.
+    pub(crate) progress_at: Instant,
+    /// When the peer was heard last.
+    pub(crate) heard_at: Instant,
+    /// When data were sent last.
+    pub(crate) sent_at: Instant,
+    /// When the current recovery began.
+    pub(crate) recovery_at: Instant,
+
+    /// The largest record: EMSS less the options of each segment.
+    pub(crate) emss: u32,
+    /// The MSS that the peer announced.
+    pub(crate) mss_peer: u32,
+    /// The MSS that we announce.
+    pub(crate) mss_local: u32,
+    pub(crate) timestamps: Option<TimestampState>,
+    /// Whether SACK was agreed on.
+    pub(crate) sack: bool,
+    /// Whether the options of our SYN offer the peer what it offered (or anything, if we open).
+    pub(crate) offer: Offer,
+    /// ISS.
+    pub(crate) iss: SeqNumber,
+    /// IRS.
+    pub(crate) irs: SeqNumber,
+
+    pub(crate) template: Option<HeaderTemplate>,
+    pub(crate) route: Route,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    /// The listener that it came from; `None` for an active open (req 9293-3.5-2).
+    pub(crate) listener: Option<ListenerId>,
+    pub(crate) keepalive: Option<Keepalive>,
+    pub(crate) reason: CloseReason,
+    pub(crate) challenge: RateLimit,
+    pub(crate) retransmits: u64,
+    /// ICMP errors that did not end the connection.
+    pub(crate) soft_errors: u32,
+}
+
+/// What our SYN says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) window_scale: bool,
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+}
+
+/// The clock of the Timestamps option (RFC 7323).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimestampState {
+    /// TS.Recent: to be echoed.
+    pub(crate) recent: u32,
+    /// When it was taken; after 24 idle days it means nothing.
+    pub(crate) recent_at: Instant,
+    /// Added to our clock.
+    pub(crate) offset: u32,
+    /// Last.ACK.sent.
+    pub(crate) last_ack: SeqNumber,
+}
+
+impl TimestampState {
+    /// The option of a segment that is sent now.
+    #[inline]
+    pub(crate) fn stamp(&self, now: Instant) -> Timestamps {
+        let ticks = u32::try_from((now.as_nanos() >> TIMESTAMP_SHIFT) & 0xffff_ffff).expect("32 bits are left");
+        Timestamps { value: ticks.wrapping_add(self.offset), echo: self.recent }
+    }
+}
+
+/// Whether and when an ACK is owed (RFC 9293 section 3.8.6.3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckState {
+    /// With the next turn, whatever else there is.
+    pub(crate) now: bool,
+    /// At the latest then; [`NEVER`] when nothing is owed.
+    pub(crate) at: Instant,
+    /// Octets received since the last one.
+    pub(crate) octets: u32,
+    /// The largest segment seen: what counts as a full one.
+    pub(crate) full: u32,
+}
+
+impl AckState {
+    /// Notes data received in order.
+    #[inline]
+    // req 9293-3.8.6.3-2
+    pub(crate) fn note(&mut self, octets: u32, now: Instant, delay: Duration) {
+        self.full = self.full.max(octets);
+        self.octets += octets;
+        if self.octets >= 2 * self.full {
+            self.now = true;
+        } else if self.at == NEVER {
+            self.at = now + delay;
+        }
+    }
+
+    /// An ACK is on its way.
+    #[inline]
+    pub(crate) fn sent(&mut self) {
+        self.now = false;
+        self.at = NEVER;
+        self.octets = 0;
+    }
+
+    /// Whether one is to be sent in this turn.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.now || self.at <= now
+    }
+}
+
+/// What a new connection is made from.
+pub(crate) struct Opening {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) route: Route,
+    pub(crate) iss: SeqNumber,
+    pub(crate) timestamp_offset: u32,
+    pub(crate) listener: Option<ListenerId>,
+}
+
+impl Opening {
+    /// The flow table's key.
+    pub(crate) fn key(&self) -> FlowKey {
+        FlowKey::of(self.local, self.remote)
+    }
+}
+
+impl<F: Frame> Connection<F> {
+    /// A connection in SYN-SENT, its SYN due.
+    pub(crate) fn open(opening: &Opening, config: &StackConfig, now: Instant) -> Self {
+        let Opening { local, remote, route, iss, timestamp_offset, listener } = *opening;
+        let mss_local = mss_of(route.mtu, local.ip());
+        let mut sender = Sender::new(iss);
+        sender.nxt = iss + 1;
+        Self {
+            state: State::SynSent,
+            events: Events::NONE,
+            in_work: false,
+            in_events: false,
+            waiting: false,
+            syn_due: true,
+            reset_due: false,
+            released: false,
+            ack: AckState { now: false, at: NEVER, octets: 0, full: 1 },
+            receiver: Receiver::new(config.receive_window, config.receive_frames_max),
+            sender,
+            congestion: Congestion::new(mss_local, mss_local, config.send_buffer, false, iss),
+            rto: Rto::new(config.rto_initial, config.rto_min, config.rto_max),
+            timer: Timer::Off,
+            wheel_at: NEVER,
+            retries: 0,
+            progress_at: now,
+            heard_at: now,
+            sent_at: now,
+            recovery_at: now,
+            emss: mss_local,
+            mss_peer: mss_default(local.ip()),
+            mss_local,
+            timestamps: config.timestamps.then_some(TimestampState {
+                recent: 0,
+                recent_at: now,
+                offset: timestamp_offset,
+                last_ack: SeqNumber::default(),
+            }),
+            sack: config.sack,
+            offer: Offer { window_scale: true, timestamps: config.timestamps, sack: config.sack },
+            iss,
+            irs: SeqNumber::default(),
+            template: None,
+            route,
+            local,
+            remote,
+            listener,
+            keepalive: config.keepalive,
+            reason: CloseReason::Graceful,
+            challenge: RateLimit::default(),
+            retransmits: 0,
+            soft_errors: 0,
+        }
+    }
+
+    /// Takes the peer's SYN: its number, window and options.
+    pub(crate) fn take_syn(&mut self, seq: SeqNumber, options: &Options, now: Instant, config: &StackConfig) {
+        self.irs = seq;
+        // The option counts only when both say it (RFC 7323 section 2.2).
+        let scale = match options.window_scale.filter(|_| self.offer.window_scale) {
+            Some(theirs) => {
+                self.sender.scale = theirs;
+                Receiver::<F>::scale_for(config.receive_window)
+            }
+            None => 0,
+        };
+        self.receiver.synchronize(seq, self.mss_local, scale);
+        match (&mut self.timestamps, options.timestamps) {
+            (Some(ours), Some(theirs)) => {
+                ours.recent = theirs.value;
+                ours.recent_at = now;
+                ours.last_ack = self.receiver.nxt;
+            }
+            _ => self.timestamps = None,
+        }
+        self.sack &= options.sack_permitted;
+        self.offer = Offer {
+            window_scale: options.window_scale.is_some() && self.offer.window_scale,
+            timestamps: self.timestamps.is_some(),
+            sack: self.sack,
+        };
+        // req 9293-3.7.1-3
+        self.mss_peer = options.mss.map_or(mss_default(self.local.ip()), u32::from);
+        self.emss = self.emss_for(self.route.mtu);
+    }
+
+    /// Enters ESTABLISHED: both sides have heard each other's SYN.
+    pub(crate) fn establish(&mut self, config: &StackConfig, now: Instant) {
+        self.step(Event::Synchronized);
+        // A lost SYN makes cautious (RFC 5681 section 3.1, RFC 6298 section 5.7).
+        let lost = self.retries > 0;
+        let segments = if lost { 1 } else { config.initial_window };
+        if lost {
+            self.rto.syn_was_lost();
+        }
+        let window = Congestion::initial_window(self.emss, segments);
+        self.congestion = Congestion::new(self.emss, window, config.send_buffer, self.sack, self.iss);
+        self.retries = 0;
+        self.syn_due = false;
+        self.timer = Timer::Off;
+        (self.progress_at, self.sent_at) = (now, now);
+        if self.sender.fin == Fin::Pending {
+            self.step(Event::Close);
+        }
+    }
+
+    /// Moves to the next state.
+    pub(crate) fn step(&mut self, event: Event) {
+        let next = self.state.next(event);
+        self.state = next.unwrap_or_else(|| panic!("{event:?} cannot happen in {}", self.state));
+    }
+
+    /// CLOSE (RFC 9293 section 3.10.4), for a state in which the application has not closed.
+    pub(crate) fn close(&mut self) {
+        // In SYN-RECEIVED it waits until the connection is established.
+        if self.state != State::SynReceived {
+            self.step(Event::Close);
+        }
+        self.sender.fin = Fin::Pending;
+    }
+
+    /// Ends the connection at once: drops what is queued either way but what is ready to be read.
+    pub(crate) fn end(&mut self, reason: CloseReason, budget: &mut EarlyBudget) {
+        if self.state != State::Closed {
+            self.step(Event::Delete);
+        }
+        self.reason = reason;
+        self.discard(budget);
+    }
+
+    /// Drops what will not be needed again when the connection is over.
+    pub(crate) fn discard(&mut self, budget: &mut EarlyBudget) {
+        self.sender.clear();
+        self.receiver.discard_early(budget);
+        self.timer = Timer::Off;
+        self.ack.sent();
+        self.syn_due = false;
+    }
+
+    /// Takes a smaller path MTU into account (RFC 1191, RFC 8201).
+    pub(crate) fn shrink_mtu(&mut self, mtu: usize) {
+        self.route.mtu = mtu;
+        self.emss = self.emss_for(mtu).min(self.emss);
+        self.congestion.shrink_mss(self.emss);
+        // Whatever is in flight was too big or will be: send it again, cut anew.
+        self.sender.resend_all();
+    }
+
+    /// Octets that may be queued now; zero or at least one full record.
+    // req 9293-3.8.6-2: a window that shrank leaves no room, not a negative one.
+    #[inline]
+    pub(crate) fn send_room(&self, config: &StackConfig) -> u32 {
+        if !self.state.may_send() || self.sender.records_len() >= config.send_records_max {
+            return 0;
+        }
+        let window = self.congestion.window().min(self.sender.wnd).saturating_add(config.send_ahead);
+        let room = window.min(config.send_buffer).saturating_sub(self.sender.queued());
+        if room < self.emss { 0 } else { room }
+    }
+
+    /// The largest record to be made now: a full segment, but at most half of the peer's largest
+    /// window, so that it fits one that is small (RFC 9293 section 3.8.6.2.1).
+    pub(crate) fn record_max(&self) -> u32 {
+        self.emss.min((self.sender.wnd_max / 2).max(EMSS_MIN))
+    }
+
+    /// When this connection must be looked at again.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.timer.expires().min(self.ack.at)
+    }
+
+    /// The key of the flow table.
+    pub(crate) fn key(&self) -> FlowKey {
+        FlowKey::of(self.local, self.remote)
+    }
+
+    /// What a `show` command wants to know.
+    pub(crate) fn info(&self) -> ConnectionInfo {
+        ConnectionInfo {
+            local: self.local,
+            remote: self.remote,
+            state: self.state,
+            srtt: self.rto.srtt(),
+            rto: self.rto.value(),
+            cwnd: self.congestion.cwnd(),
+            ssthresh: self.congestion.ssthresh(),
+            snd_wnd: self.sender.wnd,
+            rcv_wnd: self.receiver.window(),
+            emss: self.emss,
+            in_flight: self.sender.flight(),
+            unsent: self.sender.unsent(),
+            unreleased: self.receiver.unreleased(),
+            retransmits: self.retransmits,
+            soft_errors: self.soft_errors,
+            timestamps: self.timestamps.is_some(),
+            sack: self.sack,
+        }
+    }
+
+    // req 9293-3.7.1-4
+    fn emss_for(&self, mtu: usize) -> u32 {
+        let options = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let options = u32::try_from(options).expect("a header's options");
+        let mss = self.mss_peer.min(mss_of(mtu, self.local.ip()));
+        mss.saturating_sub(options).max(EMSS_MIN)
+    }
+}
+
+/// The MSS that an MTU leaves: less the fixed headers only (RFC 6691).
+// req 9293-3.7.1-5
+pub(crate) fn mss_of(mtu: usize, addr: IpAddr) -> u32 {
+    let network = if addr.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
+    let mss = mtu.saturating_sub(network + HEADER_LEN).min(usize::from(u16::MAX));
+    u32::try_from(mss).expect("a 16-bit value").max(EMSS_MIN)
+}
+
+/// The MSS of a peer that does not say one.
+fn mss_default(addr: IpAddr) -> u32 {
+    if addr.is_ipv4() { 536 } else { 1220 }
+}

@@ -1,0 +1,103 @@
+//! Numbers that an outsider must not guess: initial sequence numbers (RFC 6528), ephemeral
+//! ports (RFC 6056 section 3.3.3) and offsets of the timestamp clock (RFC 7323 section 5.4).
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+use core::ops::RangeInclusive;
+
+use crate::flow::{FlowKey, Secret};
+use crate::seq::SeqNumber;
+use crate::time::Instant;
+
+/// What sets the hashes of one four-tuple apart.
+const ISN: u8 = 1;
+const TIMESTAMP: u8 = 2;
+const PORT: u8 = 3;
+
+/// The initial sequence number of a connection.
+// req 9293-3.4.1-1: a clock of 4 us, and a function of the four-tuple.
+// req 9293-3.4.1-2: the function is keyed.
+pub(crate) fn initial_sequence_number(secret: &Secret, key: &FlowKey, now: Instant) -> SeqNumber {
+    let clock = low_word(now.as_micros() / 4);
+    SeqNumber::new(clock.wrapping_add(low_word(mix(secret, ISN, key.hash(secret)))))
+}
+
+/// What is added to the timestamp clock on a connection.
+pub(crate) fn timestamp_offset(secret: &Secret, key: &FlowKey) -> u32 {
+    low_word(mix(secret, TIMESTAMP, key.hash(secret)))
+}
+
+/// The ports to try for a connection, each once: from a hashed offset, which `turn` moves on.
+pub(crate) fn ephemeral_ports(
+    secret: &Secret,
+    range: &RangeInclusive<u16>,
+    local: IpAddr,
+    remote: IpAddr,
+    remote_port: u16,
+    turn: u16,
+) -> impl Iterator<Item = u16> + use<> {
+    let key = FlowKey::new(local, 0, remote, remote_port);
+    let (first, last) = (*range.start(), *range.end());
+    let count = u32::from(last.saturating_sub(first)) + 1;
+    let offset = low_word(mix(secret, PORT, key.hash(secret))).wrapping_add(u32::from(turn)) % count;
+    (0..count).map(move |step| {
+        let port = u32::from(first) + (offset + step) % count;
+        u16::try_from(port).expect("within the range")
+    })
+}
+
+fn mix(secret: &Secret, purpose: u8, hash: u64) -> u64 {
+    let mut hasher = secret.hasher();
+    hasher.write_u8(purpose);
+    hasher.write_u64(hash);
+    hasher.finish()
+}
+
+fn low_word(value: u64) -> u32 {
+    u32::try_from(value & 0xffff_ffff).expect("32 bits are left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    fn secret() -> Secret {
+        Secret::new([3; 16])
+    }
+
+    fn key(port: u16) -> FlowKey {
+        FlowKey::new([10, 0, 0, 1].into(), port, [10, 0, 0, 2].into(), 80)
+    }
+
+    // proves 9293-3.4.1-1
+    // proves 9293-3.4.1-2
+    #[test]
+    fn isns_follow_the_clock_and_differ_by_tuple_and_key() {
+        let isn = initial_sequence_number(&secret(), &key(1), Instant::ZERO);
+        let later = initial_sequence_number(&secret(), &key(1), Instant::ZERO + Duration::from_secs(1));
+        assert_eq!(later.since(isn), 250_000);
+        assert_ne!(isn, initial_sequence_number(&secret(), &key(2), Instant::ZERO));
+        assert_ne!(isn, initial_sequence_number(&Secret::new([4; 16]), &key(1), Instant::ZERO));
+    }
+
+    #[test]
+    fn every_port_is_tried_once() {
+        let ports = |turn| {
+            ephemeral_ports(&secret(), &(100..=199), [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 80, turn)
+        };
+        let mut all: Vec<_> = ports(7).collect();
+        assert_eq!(all[0] - 100, (ports(6).next().unwrap() - 100 + 1) % 100);
+        all.sort_unstable();
+        assert_eq!(all, (100..=199).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_range_of_one_port_and_of_all() {
+        let ports = |range| {
+            ephemeral_ports(&secret(), &range, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 80, 0).count()
+        };
+        assert_eq!(ports(5..=5), 1);
+        assert_eq!(ports(0..=65535), 65536);
+    }
+}

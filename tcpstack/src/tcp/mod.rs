@@ -1,0 +1,36 @@
+//! TCP (RFC 9293), one file a mechanism.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `segment`, `options` | the header's fields and options |
+//! | `state` | the states and their transitions |
+//! | `connection` | one connection: the parts below put together |
+//! | `input` | SEGMENT ARRIVES (RFC 9293 section 3.10.7, RFC 5961, RFC 7323) |
+//! | `output` | what may be sent now, and its headers |
+//! | `timers` | retransmission, persist, keep-alive |
+//! | `receiver` | receive sequence space, reassembly, window |
+//! | `sender` | send sequence space, records, SACK scoreboard |
+//! | `rto`, `congestion` | RFC 6298; RFC 5681, 6582, 6937 |
+//! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
+//! | `time_wait` | connections that are over but for old segments |
+//!
+//! The [`stack`](crate::stack) owns the connections, finds them and gives them time.
+
+pub(crate) mod connection;
+mod counters;
+pub(crate) mod input;
+pub(crate) mod isn;
+pub(crate) mod limit;
+pub(crate) mod output;
+pub(crate) mod receiver;
+pub(crate) mod sender;
+pub(crate) mod time_wait;
+pub(crate) mod timers;
+
+pub mod congestion;
+pub mod options;
+pub mod rto;
+pub mod segment;
+pub mod state;
+
+pub use counters::TcpCounters;

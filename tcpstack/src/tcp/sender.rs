@@ -1,0 +1,495 @@
+//! The send sequence space: records queued and in flight, and the peer's window.
+//!
+//! ```text
+//!  SND.UNA        resend          SND.NXT          end
+//!  v              v               v                v
+//!  [ r ][  r  ][ r ][   r   ][ r ][ r ][   r   ][ r ]  FIN
+//!   sent, and    sent, to be       not sent yet
+//!   in flight    sent again
+//! ```
+//!
+//! One record is the data of one segment and stays so over all retransmissions: nothing is
+//! merged, and cut only when the path's MTU or the peer's window leaves no other way
+//! ([`Sender::split`]). What was sent is kept by a second reference to the frame itself.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::device::{Device, Frame, Held};
+use crate::seq::SeqNumber;
+use crate::time::Instant;
+
+use super::options::SackBlock;
+
+/// The data of one segment.
+pub(crate) struct Record<F: Frame> {
+    pub(crate) seq: SeqNumber,
+    pub(crate) len: u32,
+    pub(crate) push: bool,
+    /// Sent more than once: no round-trip time can be told from it (Karn).
+    retransmitted: bool,
+    /// Reported by a SACK block.
+    sacked: bool,
+    /// Shown to be lost by SACK, and not sent again since.
+    lost: bool,
+    /// When it was sent last.
+    sent_at: Instant,
+    body: Body<F>,
+}
+
+impl<F: Frame> Record<F> {
+    /// The first sequence number after it.
+    pub(crate) fn end(&self) -> SeqNumber {
+        self.seq + self.len
+    }
+}
+
+/// Where a record's octets are.
+enum Body<F: Frame> {
+    /// In a frame of our own; its window is the record.
+    Owned(F),
+    /// In a frame that was sent.
+    Held(F::Held),
+    /// With the caller of [`Sender::take`], until [`Sender::keep`].
+    Taken,
+}
+
+/// How far our FIN has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fin {
+    /// The application has not closed.
+    None,
+    /// It is to be sent, for the first time or again, after all records.
+    Pending,
+    /// It is in flight.
+    Sent,
+}
+
+/// What an acknowledgment acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acknowledged {
+    pub(crate) octets: u32,
+    /// How many of them SACK had reported before.
+    pub(crate) reported: u32,
+    /// The age of the oldest record of it, when none was sent twice.
+    pub(crate) rtt: Option<Duration>,
+}
+
+/// The sending half of a connection.
+pub(crate) struct Sender<F: Frame> {
+    /// SND.UNA.
+    pub(crate) una: SeqNumber,
+    /// SND.NXT.
+    pub(crate) nxt: SeqNumber,
+    /// SND.WND, scaled.
+    pub(crate) wnd: u32,
+    /// The largest window that the peer ever offered: MAX.SND.WND of RFC 5961.
+    pub(crate) wnd_max: u32,
+    /// SND.WL1.
+    wl1: SeqNumber,
+    /// SND.WL2.
+    wl2: SeqNumber,
+    /// The peer's window shift; zero before its SYN.
+    pub(crate) scale: u8,
+    pub(crate) fin: Fin,
+    records: VecDeque<Record<F>>,
+    /// Records sent: `resend <= sent <= records.len()`.
+    sent: usize,
+    /// Records in flight; those up to `sent` were given up by a timeout and go again.
+    resend: usize,
+    /// The sequence number of what is queued next.
+    end: SeqNumber,
+    /// Octets below `resend` that SACK reported and that are not yet acknowledged.
+    sacked: u32,
+    /// Octets below `resend` that are lost and were not sent again.
+    lost: u32,
+    /// The highest sequence number that was reported by SACK.
+    sacked_to: SeqNumber,
+    /// Records before this were judged lost or not; a second loss is the timer's.
+    judged_to: SeqNumber,
+    /// The first record is to be sent again, whatever the windows say.
+    first_again: bool,
+}
+
+impl<F: Frame> Sender<F> {
+    /// The sender of a connection whose SYN has the number `iss`.
+    pub(crate) fn new(iss: SeqNumber) -> Self {
+        Self {
+            una: iss,
+            nxt: iss,
+            wnd: 0,
+            wnd_max: 0,
+            wl1: SeqNumber::default(),
+            wl2: SeqNumber::default(),
+            scale: 0,
+            fin: Fin::None,
+            records: VecDeque::new(),
+            sent: 0,
+            resend: 0,
+            end: iss + 1,
+            sacked: 0,
+            lost: 0,
+            sacked_to: iss,
+            judged_to: iss,
+            first_again: false,
+        }
+    }
+
+    /// Appends a record; `frame` shows its octets.
+    pub(crate) fn queue(&mut self, frame: F, len: u32, push: bool) {
+        let (seq, sent_at) = (self.end, Instant::ZERO);
+        self.end += len;
+        let body = Body::Owned(frame);
+        self.records.push_back(Record {
+            seq,
+            len,
+            push,
+            retransmitted: false,
+            sacked: false,
+            lost: false,
+            sent_at,
+            body,
+        });
+    }
+
+    /// Takes an acknowledgment with `una < ack <= nxt` into account and frees what it covers.
+    pub(crate) fn acknowledge(&mut self, ack: SeqNumber, now: Instant) -> Acknowledged {
+        let octets = ack.since(self.una);
+        self.una = ack;
+        let mut oldest = None;
+        let mut clean = true;
+        let mut reported = 0;
+        while self.sent > 0
+            && let Some(record) = self.records.front()
+            && record.end().at_or_before(ack)
+        {
+            clean &= !record.retransmitted;
+            oldest = oldest.or(Some(record.sent_at));
+            // The round trip of a reported record ended when it was reported, not now.
+            if record.sacked {
+                clean = false;
+                reported += record.len;
+            }
+            if self.resend > 0 {
+                self.resend -= 1;
+                self.sacked -= if record.sacked { record.len } else { 0 };
+                self.lost -= if record.lost { record.len } else { 0 };
+            }
+            self.records.pop_front();
+            self.sent -= 1;
+            self.first_again = false;
+        }
+        // req 9293-3.8.1-1: Karn's algorithm.
+        Acknowledged { octets, reported, rtt: oldest.filter(|_| clean).map(|sent_at| now - sent_at) }
+    }
+
+    /// Takes the window of an acceptable segment, unless a newer one has told it already.
+    ///
+    /// Returns whether it changed.
+    // req 9293-3.1-1
+    pub(crate) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u32) -> bool {
+        if !(self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack))) {
+            return false;
+        }
+        (self.wl1, self.wl2) = (seq, ack);
+        let changed = self.wnd != window;
+        self.wnd = window;
+        self.wnd_max = self.wnd_max.max(window);
+        changed
+    }
+
+    /// Takes the window of the segment that synchronized the connection.
+    pub(crate) fn set_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u32) {
+        (self.wl1, self.wl2) = (seq, ack);
+        self.wnd = window;
+        self.wnd_max = self.wnd_max.max(window);
+    }
+
+    /// Marks what the blocks report; returns how many octets they report for the first time.
+    pub(crate) fn mark_sacked(&mut self, blocks: &[SackBlock]) -> u32 {
+        let mut reported = 0;
+        for block in blocks {
+            // A block of old data (D-SACK) or of nonsense tells nothing about a loss.
+            let plausible = block.start.before(block.end)
+                && block.start.at_or_after(self.una)
+                && block.end.at_or_before(self.nxt);
+            if !plausible {
+                continue;
+            }
+            // What an earlier block of this start has marked is passed over at its length in
+            // records; a window holds a thousand of them.
+            let first = self.records.partition_point(|record| record.seq.before(block.start));
+            for index in first.min(self.sent)..self.sent {
+                let record = &mut self.records[index];
+                if record.end().after(block.end) {
+                    break;
+                }
+                if record.sacked {
+                    continue;
+                }
+                record.sacked = true;
+                reported += record.len;
+                if index < self.resend {
+                    self.sacked += record.len;
+                    self.lost -= if record.lost { record.len } else { 0 };
+                }
+                record.lost = false;
+            }
+            self.sacked_to = self.sacked_to.max(block.end);
+        }
+        reported
+    }
+
+    /// Judges which records are lost: more than two segments above them have arrived
+    /// (RFC 6675 section 4, IsLost). Returns whether any is.
+    pub(crate) fn judge_lost(&mut self, mss: u32) -> bool {
+        let from = self.judged_to.max(self.una);
+        let first = self.records.partition_point(|record| record.seq.before(from));
+        for index in first..self.resend {
+            let record = &mut self.records[index];
+            if self.sacked_to.since(record.end()) <= 2 * mss {
+                break;
+            }
+            self.judged_to = record.end();
+            if !record.sacked {
+                record.lost = true;
+                self.lost += record.len;
+            }
+        }
+        self.lost > 0
+    }
+
+    /// The first record is to be sent again at once, unless that was done since `since`.
+    pub(crate) fn repeat_first(&mut self, since: Option<Instant>) {
+        let Some(first) = self.records.front() else { return };
+        self.first_again = self.sent > 0 && since.is_none_or(|since| first.sent_at < since);
+    }
+
+    /// The next record to be sent within the windows: a repetition first, then a new one.
+    // req 9293-3.8.6-3
+    #[inline]
+    pub(crate) fn next(&mut self, cwnd: u32) -> Option<usize> {
+        if self.first_again {
+            return Some(0);
+        }
+        if self.lost > 0 {
+            return self.next_lost(cwnd);
+        }
+        while self.resend < self.sent && self.records[self.resend].sacked {
+            self.sacked += self.records[self.resend].len;
+            self.resend += 1;
+        }
+        let index = self.resend;
+        let record = self.records.get(index)?;
+        let used = record.end().since(self.una);
+        // A timeout sends the first one again even into a closed window.
+        let fits = used <= self.wnd || (index == 0 && self.sent > 0);
+        // With nothing in flight one segment may go, however small the congestion window.
+        let allowed = used.saturating_sub(self.sacked) <= cwnd || self.flight() == 0;
+        (fits && allowed).then_some(index)
+    }
+
+    /// The frame of a record, its window the record's octets, to be sent; [`Sender::keep`] must
+    /// follow. `None` when the octets have to be copied and there is no frame for it.
+    #[inline]
+    pub(crate) fn take<D: Device<Frame = F>>(&mut self, index: usize, device: &mut D) -> Option<F> {
+        let record = &mut self.records[index];
+        match core::mem::replace(&mut record.body, Body::Taken) {
+            Body::Owned(frame) => Some(frame),
+            Body::Held(held) => match held.reclaim() {
+                Ok(frame) => Some(frame),
+                Err(held) => {
+                    // The NIC or the peer still reads it, so its headers must not be rewritten.
+                    let copy = copy_of(held.bytes(), device);
+                    record.body = Body::Held(held);
+                    copy
+                }
+            },
+            Body::Taken => unreachable!("a record taken is kept before the next one is"),
+        }
+    }
+
+    /// Puts back a reference to a record's octets when its frame is on its way.
+    #[inline]
+    pub(crate) fn keep(&mut self, index: usize, held: F::Held, now: Instant) {
+        let record = &mut self.records[index];
+        record.body = Body::Held(held);
+        record.sent_at = now;
+        if index < self.sent {
+            record.retransmitted = true;
+            self.first_again &= index != 0;
+            if index == self.resend {
+                self.resend += 1;
+            } else if core::mem::take(&mut record.lost) {
+                self.lost -= record.len;
+            }
+            return;
+        }
+        self.sent += 1;
+        self.resend = self.sent;
+        self.nxt = self.nxt.max(record.end());
+    }
+
+    /// Cuts a record in two, the first `at` octets and the rest; false when there is no frame.
+    pub(crate) fn split<D: Device<Frame = F>>(&mut self, index: usize, at: u32, device: &mut D) -> bool {
+        let record = &mut self.records[index];
+        assert!(0 < at && at < record.len, "both parts have octets");
+        let cut = at as usize;
+        let octets = match &record.body {
+            Body::Owned(frame) => frame.bytes(),
+            Body::Held(held) => held.bytes(),
+            Body::Taken => unreachable!("a record taken is kept before the next one is"),
+        };
+        let Some(rest) = copy_of(&octets[cut..], device) else { return false };
+        let first = match core::mem::replace(&mut record.body, Body::Taken) {
+            Body::Owned(frame) => Ok(frame),
+            Body::Held(held) => held.reclaim(),
+            Body::Taken => unreachable!("it was looked at just now"),
+        };
+        match first {
+            Ok(mut frame) => {
+                frame.truncate(cut);
+                record.body = Body::Owned(frame);
+            }
+            Err(held) => {
+                let Some(copy) = copy_of(&held.bytes()[..cut], device) else {
+                    record.body = Body::Held(held);
+                    return false;
+                };
+                record.body = Body::Owned(copy);
+            }
+        }
+        let rest = Record {
+            seq: record.seq + at,
+            len: record.len - at,
+            push: record.push,
+            retransmitted: record.retransmitted,
+            sacked: record.sacked,
+            lost: record.lost,
+            sent_at: record.sent_at,
+            body: Body::Owned(rest),
+        };
+        // The end of what was pushed is in the second part.
+        record.push = false;
+        record.len = at;
+        self.records.insert(index + 1, rest);
+        if index < self.sent {
+            self.sent += 1;
+        }
+        if index < self.resend {
+            self.resend += 1;
+        }
+        true
+    }
+
+    /// A timeout: everything in flight is given up and goes again, in order.
+    pub(crate) fn resend_all(&mut self) {
+        self.resend = 0;
+        if self.fin == Fin::Sent {
+            self.fin = Fin::Pending;
+        }
+        // The receiver may have dropped what it reported (RFC 2018 section 8).
+        for record in self.records.range_mut(..self.sent) {
+            record.sacked = false;
+            record.lost = false;
+        }
+        (self.sacked, self.lost) = (0, 0);
+        self.sacked_to = self.una;
+        self.judged_to = self.una;
+        self.first_again = false;
+    }
+
+    /// Whether everything queued was sent, so that a FIN may follow.
+    pub(crate) fn fin_is_next(&self) -> bool {
+        self.fin == Fin::Pending && self.resend == self.records.len()
+    }
+
+    /// The FIN's own sequence number.
+    pub(crate) fn fin_seq(&self) -> SeqNumber {
+        self.end
+    }
+
+    /// Notes that the FIN is on its way.
+    pub(crate) fn fin_sent(&mut self) {
+        self.fin = Fin::Sent;
+        self.nxt = self.end + 1;
+    }
+
+    /// Whether our FIN was sent and acknowledged.
+    pub(crate) fn fin_acknowledged(&self) -> bool {
+        self.una == self.end + 1
+    }
+
+    /// Drops all records.
+    pub(crate) fn clear(&mut self) {
+        self.records.clear();
+        (self.sent, self.resend) = (0, 0);
+        (self.sacked, self.lost) = (0, 0);
+        self.first_again = false;
+    }
+
+    /// The record at `index`.
+    #[inline]
+    pub(crate) fn record(&self, index: usize) -> &Record<F> {
+        &self.records[index]
+    }
+
+    /// Whether the record was sent before.
+    #[inline]
+    pub(crate) fn was_sent(&self, index: usize) -> bool {
+        index < self.sent
+    }
+
+    /// Octets in flight, as congestion control counts them.
+    #[inline]
+    pub(crate) fn flight(&self) -> u32 {
+        let end = if self.resend < self.sent { self.records[self.resend].seq } else { self.nxt };
+        end.since(self.una).saturating_sub(self.sacked + self.lost)
+    }
+
+    /// Whether anything is unacknowledged.
+    #[inline]
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.una != self.nxt
+    }
+
+    /// Octets queued and not acknowledged.
+    pub(crate) fn queued(&self) -> u32 {
+        self.end.since(self.una)
+    }
+
+    /// Octets queued and never sent.
+    pub(crate) fn unsent(&self) -> u32 {
+        self.records.get(self.sent).map_or(0, |record| self.end.since(record.seq))
+    }
+
+    /// Records queued and not acknowledged.
+    pub(crate) fn records_len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The first record that was not sent, if any.
+    pub(crate) fn first_unsent(&self) -> Option<usize> {
+        (self.sent < self.records.len()).then_some(self.sent)
+    }
+
+    fn next_lost(&self, cwnd: u32) -> Option<usize> {
+        // Lost records lie below what was judged; the first unacknowledged one is often it.
+        let index = self.records.iter().position(|record| record.lost)?;
+        let flight = self.flight();
+        (flight == 0 || flight + self.records[index].len <= cwnd).then_some(index)
+    }
+}
+
+fn copy_of<D: Device>(octets: &[u8], device: &mut D) -> Option<D::Frame> {
+    let mut frame = device.allocate()?;
+    if frame.tailroom() < octets.len() {
+        return None;
+    }
+    frame.push_back(octets.len());
+    frame.bytes_mut().copy_from_slice(octets);
+    Some(frame)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! What happens when a connection's time has come: retransmission (RFC 6298 section 5),
+//! zero-window probes (RFC 9293 section 3.8.6.1) and keep-alives (section 3.8.4).
+//!
+//! One of the three runs at a time: the first while anything is unacknowledged, the second
+//! while something waits for the window, the third otherwise.
+
+use core::time::Duration;
+
+use super::connection::{Connection, NEVER};
+use super::congestion::Flight;
+use super::counters::TcpCounters;
+use super::sender::Fin;
+use super::state::State;
+use crate::config::StackConfig;
+use crate::device::Frame;
+use crate::stack::CloseReason;
+use crate::time::Instant;
+
+/// Timeouts after which data that found no end are given up, however short they were: R1.
+// req 9293-3.8.3-4
+const RETRIES_MIN: u8 = 3;
+
+/// The one timer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Nothing to wait for.
+    Off,
+    /// Until unacknowledged data, SYN or FIN go again.
+    Retransmit(Instant),
+    /// Until the next probe of a closed window.
+    Persist {
+        /// When it is sent.
+        at: Instant,
+        /// Probes sent.
+        probes: u8,
+    },
+    /// Until the next keep-alive probe.
+    Keepalive {
+        /// When it is sent.
+        at: Instant,
+        /// Probes sent without an answer.
+        probes: u8,
+    },
+}
+
+impl Timer {
+    /// When it expires.
+    #[inline]
+    pub(crate) fn expires(self) -> Instant {
+        match self {
+            Self::Off => NEVER,
+            Self::Retransmit(at) | Self::Persist { at, .. } | Self::Keepalive { at, .. } => at,
+        }
+    }
+}
+
+/// What an expired timer asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// It was the delayed ACK's time, or none at all.
+    Nothing,
+    /// There is something to be sent again.
+    Resend,
+    /// A segment that makes the peer answer.
+    Probe,
+    /// As much of the first record as the small window takes.
+    Squeeze,
+    /// The connection is given up.
+    GiveUp(CloseReason),
+}
+
+impl<F: Frame> Connection<F> {
+    /// Looks at the timer; the caller sends what it asks for.
+    pub(crate) fn expire(&mut self, now: Instant, config: &StackConfig, counters: &mut TcpCounters) -> Expired {
+        if self.timer.expires() > now {
+            return Expired::Nothing;
+        }
+        match self.timer {
+            Timer::Off => Expired::Nothing,
+            Timer::Retransmit(_) => self.retransmission_timeout(now, config, counters),
+            Timer::Persist { probes, .. } => self.persist_timeout(probes, now, config, counters),
+            Timer::Keepalive { probes, .. } => self.keepalive_timeout(probes, now, counters),
+        }
+    }
+
+    /// Starts, keeps or stops the timer after something was sent or acknowledged.
+    #[inline]
+    pub(crate) fn arm(&mut self, now: Instant) {
+        if self.sender.has_outstanding() && !self.syn_due {
+            if !matches!(self.timer, Timer::Retransmit(_)) {
+                self.timer = Timer::Retransmit(now + self.rto.value());
+            }
+            return;
+        }
+        if self.sender.first_unsent().is_some() || self.sender.fin == Fin::Pending {
+            // req 9293-3.8.6.1-4: the first probe comes after the retransmission timeout.
+            if !matches!(self.timer, Timer::Persist { .. }) {
+                self.timer = Timer::Persist { at: now + self.rto.value(), probes: 0 };
+            }
+            return;
+        }
+        match self.keepalive.filter(|_| self.state.is_synchronized()) {
+            // req 9293-3.8.4-3
+            Some(keepalive) => {
+                if !matches!(self.timer, Timer::Keepalive { .. }) {
+                    self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle, probes: 0 };
+                }
+            }
+            None => self.timer = Timer::Off,
+        }
+    }
+
+    // req 9293-3.8.3-1
+    fn retransmission_timeout(&mut self, now: Instant, config: &StackConfig, counters: &mut TcpCounters) -> Expired {
+        if !self.sender.has_outstanding() {
+            self.timer = Timer::Off;
+            return Expired::Nothing;
+        }
+        match self.state {
+            State::SynSent | State::SynReceived => {
+                let retries = if self.listener.is_some() { config.syn_ack_retries } else { config.syn_retries };
+                if self.retries >= retries {
+                    return Expired::GiveUp(CloseReason::TimedOut);
+                }
+                self.syn_due = true;
+            }
+            _ => {
+                // A closed window is no failure as long as the peer answers (req 9293-3.8.6-4).
+                let since = if self.sender.wnd == 0 { self.heard_at } else { self.progress_at };
+                if now - since >= config.user_timeout && self.retries >= RETRIES_MIN {
+                    return Expired::GiveUp(CloseReason::TimedOut);
+                }
+                let flight = Flight {
+                    una: self.sender.una,
+                    nxt: self.sender.nxt,
+                    octets: self.sender.flight(),
+                    pipe: 0,
+                    delivered: 0,
+                };
+                self.congestion.timeout(flight, self.retries > 0);
+                self.sender.resend_all();
+            }
+        }
+        counters.timeouts += 1;
+        self.retries = self.retries.saturating_add(1);
+        self.rto.back_off();
+        self.timer = Timer::Retransmit(now + self.rto.value());
+        Expired::Resend
+    }
+
+    // req 9293-3.8.6-5
+    // req 9293-3.8.6.1-1
+    // req 9293-3.8.6.1-3
+    fn persist_timeout(
+        &mut self,
+        probes: u8,
+        now: Instant,
+        config: &StackConfig,
+        counters: &mut TcpCounters,
+    ) -> Expired {
+        if now - self.heard_at >= config.user_timeout && probes >= RETRIES_MIN {
+            return Expired::GiveUp(CloseReason::TimedOut);
+        }
+        let interval = self.rto.value().saturating_mul(1 << probes.saturating_add(1).min(20));
+        self.timer = Timer::Persist { at: now + interval.min(config.rto_max), probes: probes.saturating_add(1) };
+        if self.sender.wnd > 0 {
+            return Expired::Squeeze;
+        }
+        counters.window_probes += 1;
+        Expired::Probe
+    }
+
+    // req 9293-3.8.4-5
+    fn keepalive_timeout(&mut self, probes: u8, now: Instant, counters: &mut TcpCounters) -> Expired {
+        let Some(keepalive) = self.keepalive else {
+            self.timer = Timer::Off;
+            return Expired::Nothing;
+        };
+        // What was heard meanwhile moved nothing; it counts now.
+        let due: Duration = if probes == 0 { keepalive.idle } else { keepalive.interval };
+        let silent = now - self.heard_at;
+        if silent < due {
+            self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle, probes: 0 };
+            return Expired::Nothing;
+        }
+        if probes >= keepalive.probes {
+            return Expired::GiveUp(CloseReason::TimedOut);
+        }
+        self.timer = Timer::Keepalive { at: now + keepalive.interval, probes: probes + 1 };
+        counters.keepalive_probes += 1;
+        Expired::Probe
+    }
+}
