@@ -16,5 +16,10 @@
 pub mod mem;
 #[cfg(feature = "dpdk")]
 pub mod port;
-pub mod rings;
+mod rings;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod verbs;
+pub mod worker;
+
+pub use rings::Client;

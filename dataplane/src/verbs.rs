@@ -216,6 +216,9 @@ pub enum ListenError {
     /// The port does not have the address.
     #[error("not an address of this port")]
     AddressNotAvailable,
+    /// A listener needs a TCP port and a backlog of at least one.
+    #[error("a listener needs a TCP port and a backlog of at least 1")]
+    Invalid,
     /// The worker's table of listeners is full.
     #[error("too many listeners")]
     TooMany,
@@ -271,6 +274,9 @@ pub enum DisconnectReason {
     /// The peer sent a Terminate.
     #[error("terminated by the peer: {0}")]
     Terminated(iwarp::wire::terminate::TerminateCode),
+    /// The private data of an Accept is beyond what an MPA Reply can carry.
+    #[error("private data is too long")]
+    PrivateDataTooLong,
     /// The worker was stopped.
     #[error("stopped")]
     Stopped,

@@ -20,7 +20,7 @@ impl<D: Device> Engine<D> {
     pub(super) fn accepted(&mut self, connection: ConnectionId) {
         let listener = self.stack.listener_of(connection);
         let found = listener.and_then(|it| {
-            let index = it.index();
+            let index = it.index;
             self.listeners.get(index as usize)?.as_ref().map(|listener| (index, listener))
         });
         let Some((index, listener)) = found else {
@@ -61,7 +61,7 @@ impl<D: Device> Engine<D> {
                 self.startup_deadlines.add(self.now, id);
                 self.send_octets(connection, &request);
             }
-            Err(error) => self.connect_failed(id, ConnectError::Mpa(error), Vec::new()),
+            Err(_) => self.connect_failed(id, ConnectError::PrivateDataTooLong, Vec::new()),
         }
     }
 
@@ -71,7 +71,7 @@ impl<D: Device> Engine<D> {
         match &mut pair.phase {
             Phase::Requesting(startup) => match startup.0.receive(frame.bytes()) {
                 Ok((_, None)) => {}
-                Ok((consumed, Some(InitiatorOutcome::Accepted { negotiated, private_data }))) => {
+                Ok((consumed, Some(InitiatorOutcome::Accepted { negotiated, private_data, .. }))) => {
                     let connection = pair.connection;
                     let Phase::Requesting(startup) = std::mem::replace(&mut pair.phase, Phase::Closing)
                     else {
@@ -86,8 +86,15 @@ impl<D: Device> Engine<D> {
                     }
                     debug_assert_eq!(pair_id(connection), id);
                 }
-                Ok((_, Some(InitiatorOutcome::Rejected { private_data }))) => {
+                Ok((_, Some(InitiatorOutcome::Rejected { private_data, .. }))) => {
                     self.connect_failed(id, ConnectError::Rejected, private_data);
+                }
+                Ok((_, Some(InitiatorOutcome::Disagreed { error, terminate }))) => {
+                    let connection = pair.connection;
+                    self.counters.mpa_startups_failed += 1;
+                    self.counters.terminates_sent += 1;
+                    self.send_octets(connection, &terminate);
+                    self.connect_failed(id, ConnectError::Mpa(error), Vec::new());
                 }
                 Err(error) => {
                     self.counters.mpa_startups_failed += 1;
@@ -147,7 +154,7 @@ impl<D: Device> Engine<D> {
             Err(_) => {
                 self.counters.mpa_startups_failed += 1;
                 self.drop_silently(id);
-                let reason = DisconnectReason::Local;
+                let reason = DisconnectReason::PrivateDataTooLong;
                 self.clients.event(client, Event::Disconnected { qp: id, reason });
             }
         }
@@ -158,8 +165,11 @@ impl<D: Device> Engine<D> {
         let Some(pair) = self.pairs.find(id) else { return };
         let connection = pair.connection;
         if let Phase::AwaitingDecision(request) = std::mem::replace(&mut pair.phase, Phase::Closing) {
-            let reply = request.reject(private_data);
-            self.send_octets(connection, &reply);
+            // Private data that does not fit is left out: the peer still learns of the refusal.
+            let reply = request.reject(private_data).or_else(|_| request.reject(&[]));
+            if let Ok(reply) = reply {
+                self.send_octets(connection, &reply);
+            }
         }
         self.stack.close(connection);
         self.close_deadlines.add(self.now, id);

@@ -35,7 +35,7 @@ pub enum Query {
     /// Give the port one more address: [`Reply::Done`].
     AddAddress(IpCidr),
     /// Take an address away: [`Reply::Done`].
-    RemoveAddress(IpCidr),
+    RemoveAddress(std::net::IpAddr),
     /// Send packets for a network through a gateway: [`Reply::Done`].
     AddRoute(IpCidr, std::net::IpAddr),
 }
@@ -149,8 +149,9 @@ impl<D: Device> Engine<D> {
                 self.stack.interface_mut().add_address(address).map_err(|error| error.to_string()),
             ),
             Query::RemoveAddress(address) => {
-                self.stack.interface_mut().remove_address(address);
-                Reply::Done(Ok(()))
+                let removed = self.stack.interface_mut().remove_address(address);
+                let error = || format!("{address} is not an address of this port");
+                Reply::Done(if removed { Ok(()) } else { Err(error()) })
             }
             Query::AddRoute(network, gateway) => Reply::Done(
                 self.stack.interface_mut().add_route(network, gateway).map_err(|error| error.to_string()),

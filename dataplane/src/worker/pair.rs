@@ -130,5 +130,5 @@ impl<F: Frame> Pairs<F> {
 
 /// A connection's id as applications see it.
 pub(super) fn pair_id(connection: ConnectionId) -> QueuePairId {
-    QueuePairId { index: connection.index(), generation: connection.generation() }
+    QueuePairId { index: connection.index, generation: connection.generation }
 }

@@ -153,11 +153,11 @@ impl<D: Device> Engine<D> {
             Command::Listen { token, local, profile, backlog } => {
                 let event = match self.stack.listen(local, backlog as usize) {
                     Ok(listener) => {
-                        let index = listener.index() as usize;
+                        let index = listener.index as usize;
                         if index >= self.listeners.len() {
                             self.listeners.resize_with(index + 1, || None);
                         }
-                        let id = ListenerId(listener.index());
+                        let id = ListenerId(listener.index);
                         self.listeners[index] = Some(Listener { client, profile, local, listener });
                         Event::Listening { token, listener: id }
                     }
@@ -227,8 +227,9 @@ impl<D: Device> Engine<D> {
 fn listen_error(error: tcpstack::stack::ListenError) -> ListenError {
     use tcpstack::stack::ListenError as Tcp;
     match error {
-        Tcp::AddressInUse => ListenError::AddressInUse,
-        Tcp::AddressNotAvailable => ListenError::AddressNotAvailable,
-        _ => ListenError::TooMany,
+        Tcp::InUse => ListenError::AddressInUse,
+        Tcp::NotOurs => ListenError::AddressNotAvailable,
+        Tcp::Invalid => ListenError::Invalid,
+        Tcp::Full => ListenError::TooMany,
     }
 }
