@@ -19,16 +19,24 @@ is_root() { [[ $(id -u) == 0 ]]; }
 
 # --- children and clean-up ----------------------------------------------------
 
-children=()
+declare -A children=()
 cleanups=()
 
-# track PID: end this child when the script ends.
-track() { children+=("$1"); }
+# track PID: end this child when the script ends, unless it was finished before.
+track() { children[$1]=1; }
 
 # at_exit COMMAND: run it when the script ends, the latest first.
 at_exit() { cleanups=("$1" "${cleanups[@]}"); }
 
-# end PID [SIGNAL]: ask the child to end, insist after 10 seconds, and reap it.
+# finish PID: wait for the child; its exit status.
+finish() {
+  local status=0
+  wait "$1" 2>/dev/null || status=$?
+  unset "children[$1]"
+  return "$status"
+}
+
+# end PID [SIGNAL]: ask the child to end, insist after 10 seconds; its exit status.
 end() {
   local i
   kill "-${2:-TERM}" "$1" 2>/dev/null || true
@@ -37,7 +45,7 @@ end() {
     sleep 0.1
   done
   kill -KILL "$1" 2>/dev/null || true
-  wait "$1" 2>/dev/null || true
+  finish "$1"
 }
 
 # shellcheck disable=SC2317 # called by the traps
@@ -45,7 +53,7 @@ clean_up() {
   local status=$? pid command
   trap - EXIT INT TERM
   set +e
-  for pid in "${children[@]}"; do end "$pid"; done
+  for pid in "${!children[@]}"; do end "$pid"; done
   for command in "${cleanups[@]}"; do eval "$command"; done
   exit "$status"
 }
