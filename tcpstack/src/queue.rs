@@ -79,3 +79,70 @@ impl<F: Frame> TransmitQueue<F> {
         self.refused
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{Faults, PortConfig, SimDevice, SimFrame, Wire};
+    use crate::time::Instant;
+
+    fn bench(transmit_ring: usize) -> (Wire, SimDevice, SimDevice) {
+        let wire = Wire::new(1, Faults::default());
+        let mut config = PortConfig::new(0);
+        config.transmit_ring = transmit_ring;
+        (wire.clone(), wire.add_port(config), wire.port(1))
+    }
+
+    fn numbered(device: &mut SimDevice, number: u8) -> SimFrame {
+        let mut frame = device.allocate().unwrap();
+        frame.push_back(60);
+        frame.bytes_mut().fill(number);
+        frame
+    }
+
+    #[test]
+    fn frames_leave_in_order_whatever_the_device_takes() {
+        let (wire, mut device, mut peer) = bench(5);
+        let mut queue = TransmitQueue::new(100);
+        for number in 0..100 {
+            queue.push(numbered(&mut device, number)).unwrap();
+        }
+        let mut received = Vec::new();
+        while !queue.is_empty() {
+            assert_eq!(queue.flush(&mut device), 5);
+            wire.advance(Instant::ZERO);
+            let mut burst = Burst::new();
+            peer.receive_burst(&mut burst);
+            received.extend(burst.iter().map(|frame| frame.bytes()[0]));
+        }
+        assert_eq!(received, (0..100).collect::<Vec<_>>());
+        assert_eq!(wire.outstanding(), 0);
+    }
+
+    #[test]
+    fn a_full_queue_gives_the_frame_back_and_counts() {
+        let (_, mut device, _) = bench(1);
+        let mut queue = TransmitQueue::new(2);
+        for number in 0..2 {
+            queue.push(numbered(&mut device, number)).unwrap();
+        }
+        let refused = queue.push(numbered(&mut device, 2)).unwrap_err();
+        assert_eq!((refused.bytes()[0], queue.refused(), queue.len()), (2, 1, 2));
+        // What the device did not take still counts.
+        assert_eq!(queue.flush(&mut device), 1);
+        assert_eq!((queue.len(), queue.room()), (1, 1));
+    }
+
+    #[test]
+    fn clearing_gives_all_frames_back() {
+        let (wire, mut device, _) = bench(1);
+        let mut queue = TransmitQueue::new(50);
+        for number in 0..50 {
+            queue.push(numbered(&mut device, number)).unwrap();
+        }
+        queue.flush(&mut device);
+        queue.clear();
+        wire.advance(Instant::ZERO);
+        assert_eq!((queue.len(), device.data_pool().outstanding()), (0, 0));
+    }
+}

@@ -122,9 +122,10 @@ impl Interface {
             is_source &= local.cidr.addr() != ip.source && local.broadcast != Some(ip.source);
         }
         let discovery = ip.protocol == IpProtocol::Icmpv6 && ipv6;
-        // Duplicate address detection comes from no address, discovery goes to groups.
-        let nameless = discovery && ip.source == Ipv6Addr::UNSPECIFIED;
-        if !is_source && !nameless {
+        // Discovery goes to groups; it comes from no address before one is taken, and from one of
+        // ours when another station takes that.
+        let of_claim = discovery && (ip.source == Ipv6Addr::UNSPECIFIED || self.has_address(ip.source));
+        if !is_source && !of_claim {
             self.counters.ip_source_invalid += 1;
             return Ingress::Consumed;
         }
@@ -191,13 +192,20 @@ impl Interface {
         };
         match parsed {
             None => self.counters.icmp_malformed += 1,
-            Some(Icmp::EchoRequest) if self.has_address(ip.destination) && is_unicast(ip.source) => {
+            Some(Icmp::EchoRequest) if self.is_between_hosts(ip) => {
                 self.answer_echo(message, ip, ethernet.source, device, out, now);
             }
-            Some(Icmp::Error(error)) if self.is_plausible(&error) => return Some(error),
+            Some(Icmp::Error(error)) if self.is_between_hosts(ip) && self.is_plausible(&error) => {
+                return Some(error);
+            }
             Some(_) => self.counters.icmp_other += 1,
         }
         None
+    }
+
+    /// Whether a packet came from another host to us alone.
+    fn is_between_hosts(&self, ip: &IpHeader) -> bool {
+        self.has_address(ip.destination) && is_unicast(ip.source) && !self.has_address(ip.source)
     }
 
     /// Whether the quoted packet can be one of ours, and the message is of any use.

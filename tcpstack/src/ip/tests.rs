@@ -156,11 +156,10 @@ proptest! {
         if let Some(first) = octets.first_mut() {
             *first = if version { 0x45 } else { 0x60 };
         }
-        for parsed in [IpHeader::parse_ipv4(&octets, true), IpHeader::parse_ipv6(&octets)] {
-            if let Ok(header) = parsed {
-                prop_assert!(header.header_len <= header.total_len);
-                prop_assert!(header.total_len <= octets.len());
-            }
+        let parsed = [IpHeader::parse_ipv4(&octets, true), IpHeader::parse_ipv6(&octets)];
+        for header in parsed.into_iter().flatten() {
+            prop_assert!(header.header_len <= header.total_len);
+            prop_assert!(header.total_len <= octets.len());
         }
     }
 

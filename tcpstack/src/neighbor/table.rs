@@ -165,8 +165,8 @@ struct Entry {
 }
 
 impl NeighborTable {
-    pub(crate) fn new(config: NeighborConfig, seed: u64) -> Self {
-        let config = NeighborConfig { limit: config.limit.min(usize::from(u16::MAX)), ..config };
+    pub(crate) fn new(mut config: NeighborConfig, seed: u64) -> Self {
+        config.limit = config.limit.min(usize::from(u16::MAX));
         Self {
             config,
             slots: Vec::new(),

@@ -22,3 +22,6 @@ pub use frame::{SimFrame, SimHeld, SimPool};
 pub use mangle::{corrupt, repair_tcp_checksum, split_tcp_segment};
 pub use pcap::Pcap;
 pub use wire::{Wire, WireCounters};
+
+#[cfg(test)]
+mod tests;
