@@ -170,6 +170,10 @@ impl Channel {
         sequence: u64,
         signaled: bool,
     ) -> Result<bool, ChannelError> {
+        // An answer allows the peer to send again: the receive for that goes first.
+        if !self.reposts.is_empty() {
+            return Ok(false);
+        }
         let layout = &self.arena.layout;
         let place = layout.place(sequence);
         let (operation, offset) = match self.plan.operation {
@@ -260,6 +264,10 @@ impl Channel {
             if self.plan.mode == Mode::Bandwidth {
                 self.outbox.push_back(Message::Credit { total: self.granted });
             }
+        }
+        // What is said next may allow the peer to send again: its receives go first.
+        if !self.reposts.is_empty() {
+            return Ok(busy);
         }
         while let Some(message) = self.outbox.front() {
             if !self.send(verbs, *message)? {
