@@ -149,7 +149,7 @@ mod sending {
         for id in 0..5 {
             rig.post_send(id, 8);
         }
-        let mut segment = vec![0; EMSS];
+        let mut segment = [0; EMSS];
         let mut used = 0;
         loop {
             let built = rig.stream.build(&mut segment[used..], EMSS, &rig.memory);
