@@ -34,6 +34,7 @@ fn ring_wire() {
     exhaustion_is_an_answer(&mut a);
     assert_eq!((a.frames_in_use(), b.frames_in_use()), rest, "nothing leaked");
     statistics(&port_a, &a, &b);
+    other_packets_are_gathered(&port_a, &mut b);
     two_threads(&eal, &mut a, b);
 
     assert!(port_a.stop().is_err_and(|port| port.name() == "net_ring_a"), "a queue is still there");
@@ -140,14 +141,14 @@ fn held_while_the_peer_trims(a: &mut PortQueue, b: &mut PortQueue) {
     assert_eq!(held.bytes(), payload, "the peer's window is its own");
     // A received frame may be held in turn.
     let peers = frame.hold(600);
-    let held = held.reclaim().err().expect("the peer uses it");
+    let held = held.reclaim().expect_err("the peer uses it");
     drop(received);
-    let held = held.reclaim().err().expect("the peer's held octets are still there");
+    let held = held.reclaim().expect_err("the peer's held octets are still there");
     drop(peers);
-    let held = held.reclaim().err().expect("our second reference");
+    let held = held.reclaim().expect_err("our second reference");
     drop(second);
 
-    let mut frame = held.reclaim().ok().expect("nobody else has it");
+    let mut frame = held.reclaim().expect("nobody else has it");
     assert_eq!(frame.bytes(), payload, "with the remembered window, whatever the peer made of it");
     assert!(frame.headroom() >= 54);
     assert_eq!(frame.checksum_status(), ChecksumStatus::Unknown);
@@ -229,6 +230,62 @@ fn statistics(port: &Port, a: &PortQueue, b: &PortQueue) {
     assert_eq!(port.stats().transmitted_frames, 0);
 }
 
+/// Other senders chain mbufs; our frames are one each.
+#[allow(unsafe_code, reason = "we never send such packets, so they are made by hand")]
+fn other_packets_are_gathered(port: &Port, b: &mut PortQueue) {
+    // SAFETY: the EAL runs; a pool of our own.
+    let pool = unsafe { dpdk_sys::rte_pktmbuf_pool_create(c"chains".as_ptr(), 63, 0, 0, 2176, -1) };
+    assert!(!pool.is_null());
+    let segment = |octets: &[u8]| {
+        // SAFETY: fresh mbufs with 2048 octets of room behind the headroom that they start with; the offsets and widths
+        // are the shim's.
+        unsafe {
+            let mbuf = dpdk_sys::iw_pktmbuf_alloc(pool).cast::<u8>();
+            assert!(!mbuf.is_null());
+            let len = u16::try_from(octets.len()).expect("a segment");
+            dpdk_sys::iw_mbuf_rewind(mbuf.cast(), 128, len);
+            let buffer = mbuf.add(dpdk_sys::IW_MBUF_BUF_ADDR as usize).cast::<*mut u8>().read();
+            buffer.add(128).copy_from(octets.as_ptr(), octets.len());
+            mbuf
+        }
+    };
+    let send = |pieces: &[&[u8]]| {
+        let segments: Vec<*mut u8> = pieces.iter().map(|piece| segment(piece)).collect();
+        let total = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        // SAFETY: as above; the head's fields describe the chain.
+        unsafe {
+            for pair in segments.windows(2) {
+                pair[0].add(dpdk_sys::IW_MBUF_NEXT as usize).cast::<*mut u8>().write(pair[1]);
+            }
+            let count = u16::try_from(segments.len()).expect("few");
+            segments[0].add(dpdk_sys::IW_MBUF_NB_SEGS as usize).cast::<u16>().write(count);
+            let total = u32::try_from(total).expect("short");
+            segments[0].add(dpdk_sys::IW_MBUF_PKT_LEN as usize).cast::<u32>().write(total);
+            let mut head = segments[0].cast();
+            assert_eq!(dpdk_sys::iw_eth_tx_burst(port.id(), 0, &raw mut head, 1), 1);
+        }
+    };
+    let before = *b.counters();
+    let whole = octets(8, 1400);
+    send(&[&octets(7, 100)]);
+    send(&[&whole[..600], &whole[600..601], &whole[601..]]);
+    send(&[&pattern(1, 2000), &pattern(2, 2000)]);
+    send(&[&octets(9, 100)]);
+    let received = receive(b, 3);
+    assert_eq!(received[0].bytes(), octets(7, 100));
+    assert_eq!(received[1].bytes(), whole);
+    assert_eq!(received[2].bytes(), octets(9, 100), "order is kept");
+    assert_eq!(b.counters().gathered, before.gathered + 1);
+    assert_eq!(b.counters().dropped, before.dropped + 1, "too long for one frame");
+    drop(received);
+    assert_eq!(b.frames_in_use(), 0);
+    // SAFETY: a live pool of ours; every mbuf is back, so it is freed and not used again.
+    unsafe {
+        assert_eq!(dpdk_sys::rte_mempool_in_use_count(pool), 0);
+        dpdk_sys::rte_mempool_free(pool);
+    }
+}
+
 /// Sender and receiver on two threads; the sender keeps every frame until the peer let it go.
 fn two_threads(eal: &Eal, a: &mut PortQueue, mut b: PortQueue) {
     const COUNT: usize = 20_000;
@@ -279,7 +336,7 @@ fn two_threads(eal: &Eal, a: &mut PortQueue, mut b: PortQueue) {
     }
     let b = receiver.join().expect("the receiver saw every frame in order");
     for (index, len, octet) in held {
-        let frame = octet.reclaim().ok().expect("the peer let all go");
+        let frame = octet.reclaim().expect("the peer let all go");
         assert_eq!(frame.bytes(), &octets(index, len)[14..]);
     }
     assert!(reclaimed > 0);
@@ -310,10 +367,10 @@ fn several_queues(eal: &Eal) {
     let [(port_a, mut a), (port_b, mut b)] = eal.ring_pair(["many_a", "many_b"], &config).expect("a pair");
     assert_eq!((port_a.mac(), port_b.mac()[5]), (mac, 0x11));
     assert_eq!(a[1].capabilities().mtu, 9000);
-    for index in 0..3 {
-        assert_eq!(usize::from(a[index].index()), index);
-        let mut frames = Burst::from_iter([build(&mut a[index], index, 9014)]);
-        transmit(&mut a[index], &mut frames);
+    for (index, queue) in a.iter_mut().enumerate() {
+        assert_eq!(usize::from(queue.index()), index);
+        let mut frames = Burst::from_iter([build(queue, index, 9014)]);
+        transmit(queue, &mut frames);
     }
     for index in (0..3).rev() {
         let received = receive(&mut b[index], 1);

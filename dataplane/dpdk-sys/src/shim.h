@@ -33,6 +33,7 @@ enum iw_mbuf_offset {
 	IW_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
 	IW_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
 	IW_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
+	IW_MBUF_NEXT = offsetof(struct rte_mbuf, next),
 };
 
 /* Their widths: the Rust side asserts that they are what it reads. */

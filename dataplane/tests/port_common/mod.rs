@@ -10,7 +10,7 @@ use dataplane::port::dpdk::{PortConfig, PortQueue};
 use tcpstack::device::{Burst, Device, Frame};
 
 /// EAL arguments that need nothing of the machine, then the test's own.
-pub fn eal_args(more: &[&str]) -> Vec<String> {
+pub(crate) fn eal_args(more: &[&str]) -> Vec<String> {
     let own = format!("--file-prefix=iw{}", std::process::id());
     let base =
         ["--no-huge", "-m", "512", "--no-pci", "--iova-mode=va", "--no-telemetry", "--no-shconf", &own];
@@ -18,7 +18,7 @@ pub fn eal_args(more: &[&str]) -> Vec<String> {
 }
 
 /// Small pools: exhaustion comes soon and memory is not the machine's.
-pub fn small() -> PortConfig {
+pub(crate) fn small() -> PortConfig {
     PortConfig {
         receive_descriptors: 256,
         transmit_descriptors: 256,
@@ -30,14 +30,14 @@ pub fn small() -> PortConfig {
 }
 
 /// Octets that tell by their place and the seed where they belong.
-pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|index| u8::try_from((seed * 131 + index * 7 + index / 256) % 256).expect("a remainder"))
         .collect()
 }
 
 /// A frame with a made-up Ethernet header (an experimental type) and the pattern behind it.
-pub fn build<D: Device>(device: &mut D, seed: usize, len: usize) -> D::Frame {
+pub(crate) fn build<D: Device>(device: &mut D, seed: usize, len: usize) -> D::Frame {
     let mut frame = device.allocate().expect("a free frame");
     frame.push_back(len);
     frame.bytes_mut().copy_from_slice(&octets(seed, len));
@@ -45,7 +45,7 @@ pub fn build<D: Device>(device: &mut D, seed: usize, len: usize) -> D::Frame {
 }
 
 /// The octets of [`build`]'s frame.
-pub fn octets(seed: usize, len: usize) -> Vec<u8> {
+pub(crate) fn octets(seed: usize, len: usize) -> Vec<u8> {
     let mut octets = pattern(seed, len);
     octets[..6].copy_from_slice(&[0xff; 6]);
     octets[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 1]);
@@ -54,10 +54,37 @@ pub fn octets(seed: usize, len: usize) -> Vec<u8> {
 }
 
 /// IEEE's local experimental Ethertype 1: nothing else on a wire uses it.
-pub const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+pub(crate) const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+/// Compares octets and shows where they differ, not all of them.
+#[track_caller]
+pub(crate) fn same(got: &[u8], wanted: &[u8]) {
+    if got != wanted {
+        let at = got.iter().zip(wanted).position(|(got, wanted)| got != wanted);
+        panic!("{} octets instead of {}, different from {at:?} on", got.len(), wanted.len());
+    }
+}
+
+/// Sends each frame back until `count` came, or the peer process ends.
+pub(crate) fn echo(queue: &mut PortQueue, count: usize, mut peer: Option<&mut Peer>) {
+    let mut left = count;
+    let mut idle = 0_u32;
+    while left > 0 {
+        let mut frames = Burst::new();
+        queue.receive_burst(&mut frames);
+        frames.retain(|frame| frame.bytes().get(12..14) == Some(&ETHERTYPE));
+        left -= frames.len();
+        idle = if frames.is_empty() { idle.wrapping_add(1) } else { 0 };
+        transmit(queue, &mut frames);
+        if idle % 4096 == 4095 && peer.as_mut().is_some_and(|peer| !peer.is_running()) {
+            panic!("the peer ended with {left} frames missing");
+        }
+        std::thread::yield_now();
+    }
+}
 
 /// Transmits everything; the wire must drain.
-pub fn transmit(queue: &mut PortQueue, frames: &mut Burst<<PortQueue as Device>::Frame>) {
+pub(crate) fn transmit(queue: &mut PortQueue, frames: &mut Burst<<PortQueue as Device>::Frame>) {
     until("transmission", || {
         queue.transmit_burst(frames);
         frames.is_empty()
@@ -65,7 +92,7 @@ pub fn transmit(queue: &mut PortQueue, frames: &mut Burst<<PortQueue as Device>:
 }
 
 /// Receives `count` frames of ours, leaving others (a kernel's chatter) out.
-pub fn receive(queue: &mut PortQueue, count: usize) -> Vec<<PortQueue as Device>::Frame> {
+pub(crate) fn receive(queue: &mut PortQueue, count: usize) -> Vec<<PortQueue as Device>::Frame> {
     let mut ours = Vec::new();
     until("reception", || {
         let mut burst = Burst::new();
@@ -77,7 +104,7 @@ pub fn receive(queue: &mut PortQueue, count: usize) -> Vec<<PortQueue as Device>
 }
 
 /// Polls until it is so; fails when it takes absurdly long.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..200_000_000_u64 {
         if done() {
             return;
@@ -88,16 +115,16 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A folder of this process for sockets and files, removed on drop.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("iw-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary folder");
         Self(path)
     }
 
-    pub fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("a plain path").to_owned()
     }
 }
@@ -109,22 +136,22 @@ impl Drop for Folder {
 }
 
 /// Runs one test of this binary again as another process, with `variable` set for it.
-pub fn peer(test: &str, variable: &str, value: &str) -> Peer {
+pub(crate) fn peer(test: &str, variable: &str, value: &str) -> Peer {
     let mut command = Command::new(std::env::current_exe().expect("our own path"));
     command.args(["--exact", test, "--nocapture"]).env(variable, value);
     Peer(command.spawn().expect("our own binary runs"))
 }
 
 /// The other process; killed when the test fails before it ends.
-pub struct Peer(Child);
+pub(crate) struct Peer(Child);
 
 impl Peer {
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         let status = self.0.wait().expect("a child of ours");
         assert!(status.success(), "the peer process failed: {status}");
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.0.try_wait().expect("a child of ours").is_none()
     }
 }
@@ -139,6 +166,6 @@ impl Drop for Peer {
 }
 
 /// Says visibly that something was not tested here.
-pub fn skip(what: &str, why: &str) {
+pub(crate) fn skip(what: &str, why: &str) {
     println!("SKIPPED {what}: {why}");
 }

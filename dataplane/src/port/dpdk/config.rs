@@ -74,11 +74,11 @@ pub(super) struct PoolSizes {
 }
 
 impl PoolSizes {
-    /// Adds up where mbufs can be. `shared_with_peer`: the wire hands the very mbuf over (rings).
-    pub(super) fn new(config: &PortConfig, lcores: u32, shared_with_peer: bool) -> Self {
+    /// Adds up where mbufs can be. `rings`: with the device, (receive, transmit). `shared_with_peer`: the wire hands
+    /// the very mbuf over (ring ports).
+    pub(super) fn new(config: &PortConfig, rings: (u32, u32), lcores: u32, shared_with_peer: bool) -> Self {
         let burst = u32::try_from(BURST_MAX).expect("a small constant");
-        let receive_ring = u32::from(config.receive_descriptors);
-        let transmit_ring = u32::from(config.transmit_descriptors);
+        let (receive_ring, transmit_ring) = rings;
         // An lcore's cache grows to one and a half times its size before it is flushed.
         let caches = lcores * CACHE * 3 / 2;
         // Over rings our data frames are what the peer receives, and keeps.
@@ -127,12 +127,12 @@ mod tests {
     fn pools_cover_their_sums() {
         let config =
             PortConfig { receive_held: 10, transmit_held: 20, control_reserve: 5, ..PortConfig::default() };
-        let sizes = PoolSizes::new(&config, 2, false);
+        let sizes = PoolSizes::new(&config, (1024, 512), 2, false);
         assert_eq!(
             sizes,
-            PoolSizes { receive: 1024 + 32 + 10 + 384, data: 20 + 1024 + 64 + 384, control: 5 + 1024 + 384 }
+            PoolSizes { receive: 1024 + 32 + 10 + 384, data: 20 + 512 + 64 + 384, control: 5 + 512 + 384 }
         );
-        let shared = PoolSizes::new(&config, 2, true);
+        let shared = PoolSizes::new(&config, (1024, 512), 2, true);
         assert_eq!((shared.receive, shared.data), (sizes.receive, sizes.data + 42));
     }
 }

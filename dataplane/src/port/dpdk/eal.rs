@@ -94,7 +94,7 @@ impl Eal {
     /// Configures and starts a port with its queue pairs.
     ///
     /// # Errors
-    /// See [`PortError`]; the port is closed again.
+    /// See [`PortError`]; the port can be opened with another configuration. One that was open and was closed cannot.
     pub fn open(&self, port: u16, config: &PortConfig) -> Result<(Port, Vec<PortQueue>), PortError> {
         port::open(&self.environment, port, config, None)
     }

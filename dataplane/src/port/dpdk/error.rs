@@ -64,6 +64,9 @@ fn init_hint(error: Errno) -> &'static str {
         libc::EEXIST | libc::EALREADY => {
             "Another process uses the same files: give each its own `--file-prefix`, or `--in-memory`"
         }
+        libc::ENODEV => {
+            "No driver knows a device of the --vdev options: is its package (librte-net-*) installed?"
+        }
         _ => "Check the EAL options; `--log-level=debug` says more",
     }
 }
@@ -142,7 +145,7 @@ pub enum PortError {
         error: Errno,
     },
     /// The driver failed a step.
-    #[error("port {port}: {step} failed: {error}")]
+    #[error("port {port}: {step} failed: {error}{hint}", hint = step_hint(port, step))]
     Driver {
         /// The port.
         port: String,
@@ -151,6 +154,14 @@ pub enum PortError {
         /// DPDK's reason.
         error: Errno,
     },
+}
+
+fn step_hint(port: &str, step: &str) -> &'static str {
+    if step == super::port::START && port.starts_with("net_memif") {
+        "; a memif client starts only while the side with role=server runs"
+    } else {
+        ""
+    }
 }
 
 /// Why a closure was not started on an lcore.

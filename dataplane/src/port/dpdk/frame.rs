@@ -214,6 +214,12 @@ impl core::fmt::Debug for DpdkFrame {
     }
 }
 
+impl core::fmt::Debug for DpdkHeld {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DpdkHeld").field("len", &self.len).finish()
+    }
+}
+
 impl Held for DpdkHeld {
     type Frame = DpdkFrame;
 

@@ -33,6 +33,7 @@ mod launch;
 mod pool;
 mod port;
 mod queue;
+mod quirks;
 mod ring;
 mod stats;
 

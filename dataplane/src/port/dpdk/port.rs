@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk_sys::{rte_eth_conf, rte_eth_dev_info, rte_eth_rss_conf, rte_eth_rss_reta_entry64, rte_ether_addr};
 use tcpstack::device::Capabilities;
@@ -14,6 +15,7 @@ use super::eal::Environment;
 use super::error::{Errno, PortError};
 use super::pool::Pool;
 use super::queue::{Pools, PortQueue};
+use super::quirks::Quirks;
 use super::ring::Wire;
 use super::stats::{self, PortStats};
 
@@ -35,6 +37,8 @@ pub(super) struct PortShared {
     pub(super) id: u16,
     pub(super) name: String,
     pub(super) environment: Arc<Environment>,
+    /// A port whose set-up failed is not closed: it can be opened again.
+    started: AtomicBool,
     /// The rings of a ring port. Dropped after the port is closed.
     wire: Option<RingEnd>,
 }
@@ -175,7 +179,16 @@ impl Port {
 
 impl Drop for PortShared {
     fn drop(&mut self) {
-        // SAFETY: a started port. This is the last reference, and queues poll only with one, so nobody is or will be
+        if self.started.load(Ordering::Relaxed) || self.wire.is_some() {
+            self.close();
+        }
+        self.environment.lock().open.remove(&self.id);
+    }
+}
+
+impl PortShared {
+    fn close(&self) {
+        // SAFETY: a port that is ours. This is the last reference, and queues poll only with one, so nobody is or will be
         // in a burst on it. Closing gives its mbufs back to pools, which live on.
         unsafe {
             dpdk_sys::rte_eth_dev_stop(self.id);
@@ -184,7 +197,6 @@ impl Drop for PortShared {
         if let Some(end) = &self.wire {
             end.wire.forget_device(&self.name);
         }
-        self.environment.lock().open.remove(&self.id);
     }
 }
 
@@ -199,16 +211,19 @@ pub(super) fn open(
     if !environment.lock().open.insert(id) {
         return Err(PortError::AlreadyOpen(id));
     }
-    // From here on a failure closes the port again.
-    let shared = Arc::new(PortShared { id, name, environment: Arc::clone(environment), wire });
+    let environment = Arc::clone(environment);
+    let shared = Arc::new(PortShared { id, name, environment, started: AtomicBool::new(false), wire });
     Setup { shared, config }.run()
 }
 
 /// The name of a port, if there is such a port.
 pub(super) fn name(id: u16) -> Option<String> {
-    // As long as DPDK's longest device name.
+    // SAFETY: searches the table of ports from a number on; asked first because the next call logs an error.
+    if unsafe { dpdk_sys::rte_eth_find_next(id) } != id {
+        return None;
+    }
     let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: room for more than RTE_ETH_NAME_MAX_LEN (64) octets; an invalid id gives an error.
+    // SAFETY: room for more than RTE_ETH_NAME_MAX_LEN (64) octets.
     if unsafe { dpdk_sys::rte_eth_dev_get_name_by_port(id, name.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -238,7 +253,8 @@ impl Setup<'_> {
         if queues > most {
             return Err(PortError::TooManyQueues { port: shared.name.clone(), driver, most, wanted: queues });
         }
-        let (mtu, program_mtu) = self.mtu(&driver, &info)?;
+        let quirks = Quirks::new(&driver, shared.environment.vdev(&shared.name));
+        let (mtu, program_mtu) = self.mtu(&driver, &quirks, &info)?;
 
         let offered = |capability: u64, wanted: u64| capability & wanted == wanted;
         let receive = dpdk_sys::IW_ETH_RX_IPV4_CKSUM | dpdk_sys::IW_ETH_RX_TCP_CKSUM;
@@ -270,8 +286,14 @@ impl Setup<'_> {
             unsafe { dpdk_sys::rte_eth_dev_default_mac_addr_set(id, (&raw const address).cast_mut()) };
         }
 
-        let room = self.room(mtu, &driver, &info);
-        let pools = self.queues(queues, descriptors, room, &info, &device)?;
+        let room = buffer_room(mtu, info.min_rx_bufsize.max(quirks.buffer_min), config.frame_room);
+        let lcores = {
+            // SAFETY: reads the EAL's configuration, which is fixed.
+            unsafe { dpdk_sys::rte_lcore_count() }
+        };
+        let rings = (u32::from(descriptors.0).max(quirks.ring), u32::from(descriptors.1).max(quirks.ring));
+        let sizes = PoolSizes::new(config, rings, lcores, shared.wire.is_some());
+        let pools = self.queues(queues, descriptors, (sizes, room), &info, &device)?;
         if let Some(mtu) = program_mtu {
             // SAFETY: a port that is ours. Some drivers take the MTU only here, some only above.
             let result = unsafe { dpdk_sys::rte_eth_dev_set_mtu(id, mtu) };
@@ -280,7 +302,8 @@ impl Setup<'_> {
             }
         }
         // SAFETY: a port that is ours, with its queues set up.
-        self.check("start", unsafe { dpdk_sys::rte_eth_dev_start(id) })?;
+        self.check(START, unsafe { dpdk_sys::rte_eth_dev_start(id) })?;
+        shared.started.store(true, Ordering::Relaxed);
 
         let capabilities =
             Capabilities { mac: self.mac(), mtu: usize::from(mtu), receive_checksum, transmit_checksum };
@@ -311,7 +334,12 @@ impl Setup<'_> {
     }
 
     /// The MTU that the stack uses, and the one to set in the device, if any.
-    fn mtu(&self, driver: &str, info: &rte_eth_dev_info) -> Result<(u16, Option<u16>), PortError> {
+    fn mtu(
+        &self,
+        driver: &str,
+        quirks: &Quirks,
+        info: &rte_eth_dev_info,
+    ) -> Result<(u16, Option<u16>), PortError> {
         let Some(wanted) = self.config.mtu else {
             let mut mtu = 0;
             // SAFETY: a port and a place for the answer.
@@ -319,16 +347,13 @@ impl Setup<'_> {
             let known = result == 0 && (MTU_MIN..=MTU_DEFAULT).contains(&mtu);
             return Ok((if known { mtu } else { MTU_DEFAULT }, None));
         };
-        if wanted < MTU_MIN || wanted > MTU_MAX {
+        if !(MTU_MIN..=MTU_MAX).contains(&wanted) {
             return Err(self.mtu_refused(driver, wanted, format!("it can be {MTU_MIN} to {MTU_MAX}")));
         }
-        if let Some(frame) = self.kernel_frame(driver)
-            && u32::from(wanted) + u32::from(LINK_MAX) + PACKET_HEADER > frame
-        {
-            let reason = "its kernel ring has too small frames; add e.g. framesz=16384,blocksz=65536,framecnt=1024 to the --vdev";
-            return Err(self.mtu_refused(driver, wanted, reason.to_owned()));
+        if quirks.frame_max.is_some_and(|most| u32::from(wanted) + u32::from(LINK_MAX) > most) {
+            return Err(self.mtu_refused(driver, wanted, quirks.remedy.to_owned()));
         }
-        if wanted <= MTU_DEFAULT || MTU_LEFT_ALONE.contains(&driver) {
+        if wanted <= MTU_DEFAULT || quirks.mtu_left_alone {
             return Ok((wanted, None));
         }
         if wanted > info.max_mtu {
@@ -337,24 +362,8 @@ impl Setup<'_> {
         Ok((wanted, Some(wanted)))
     }
 
-    /// The frame size of an AF_PACKET device's kernel ring.
-    fn kernel_frame(&self, driver: &str) -> Option<u32> {
-        if driver != AF_PACKET {
-            return None;
-        }
-        let given = self.shared.environment.vdev(&self.shared.name)?.option("framesz");
-        Some(given.and_then(|given| given.parse().ok()).unwrap_or(FRAMESZ_DEFAULT))
-    }
-
     fn mtu_refused(&self, driver: &str, mtu: u16, reason: String) -> PortError {
         PortError::Mtu { port: self.shared.name.clone(), driver: driver.to_owned(), mtu, reason }
-    }
-
-    /// Octets of each buffer, headroom included.
-    fn room(&self, mtu: u16, driver: &str, info: &rte_eth_dev_info) -> u16 {
-        // AF_PACKET wants a buffer for whatever its kernel ring can hold.
-        let device_min = info.min_rx_bufsize.max(self.kernel_frame(driver).unwrap_or(0));
-        buffer_room(mtu, device_min, self.config.frame_room)
     }
 
     /// The descriptors asked for, brought to the device's limits.
@@ -373,7 +382,7 @@ impl Setup<'_> {
         &self,
         queues: u16,
         descriptors: (u16, u16),
-        room: u16,
+        (sizes, room): (PoolSizes, u16),
         info: &rte_eth_dev_info,
         device: &rte_eth_conf,
     ) -> Result<Vec<Pools>, PortError> {
@@ -381,14 +390,6 @@ impl Setup<'_> {
         let environment = &shared.environment;
         // SAFETY: reads the table of ports.
         let socket = unsafe { dpdk_sys::rte_eth_dev_socket_id(shared.id) };
-        // SAFETY: reads the EAL's configuration.
-        let lcores = unsafe { dpdk_sys::rte_lcore_count() };
-        let config = PortConfig {
-            receive_descriptors: descriptors.0,
-            transmit_descriptors: descriptors.1,
-            ..self.config.clone()
-        };
-        let sizes = PoolSizes::new(&config, lcores, shared.wire.is_some());
         let mut receive = info.default_rxconf;
         receive.offloads = device.rxmode.offloads;
         let mut transmit = info.default_txconf;
@@ -498,16 +499,10 @@ fn range(info: &rte_eth_dev_info) -> String {
 
 /// First octet of an Ethernet address that nobody sold.
 pub(super) const LOCALLY_ADMINISTERED: u8 = 0x02;
-const AF_PACKET: &str = "net_af_packet";
-/// Drivers whose MTU is not set, because they refuse more than 1500 and yet pass frames of any size (the
-/// buffers decide), have none, or leave it to the kernel's interface.
-const MTU_LEFT_ALONE: [&str; 7] =
-    ["net_memif", AF_PACKET, "net_vhost", "net_ring", "net_pcap", "net_null", "net_tap"];
+/// The step that may wait for a peer.
+pub(super) const START: &str = "start";
 /// What IPv4 has to carry (RFC 791), and what fits in a buffer with all that surrounds it.
 const MTU_MIN: u16 = 68;
 const MTU_MAX: u16 = 65_000;
-/// AF_PACKET: frame size without `framesz`, and the kernel's header in each.
-const FRAMESZ_DEFAULT: u32 = 2048;
-const PACKET_HEADER: u32 = 80;
 /// Octets of most devices' Toeplitz key.
 const RSS_KEY_USUAL: usize = 40;

@@ -24,6 +24,9 @@ use super::queue::PortQueue;
 /// `net_ring_` and the name are a ring's name in DPDK (28 octets).
 pub(super) const NAME_MAX: usize = 19;
 
+/// DPDK's limit for a ring port.
+const QUEUES_MAX: u16 = 16;
+
 /// The rings of a pair, kept by both ports.
 pub(super) struct Wire {
     rings: Vec<NonNull<rte_ring>>,
@@ -43,6 +46,14 @@ pub(super) fn pair(
     config: &PortConfig,
 ) -> Result<[(Port, Vec<PortQueue>); 2], PortError> {
     let queues = config.queues.max(1);
+    if queues > QUEUES_MAX {
+        return Err(PortError::TooManyQueues {
+            port: names[0].to_owned(),
+            driver: "net_ring".to_owned(),
+            most: QUEUES_MAX,
+            wanted: queues,
+        });
+    }
     // A ring is both its sender's transmit ring and its receiver's receive ring.
     let slots =
         u32::from(config.transmit_descriptors.max(config.receive_descriptors)).next_power_of_two().max(64);
@@ -103,15 +114,8 @@ fn new_port(
             node,
         )
     };
-    u16::try_from(port).map_err(|_| match Errno::last() {
-        Errno(libc::EINVAL) => PortError::TooManyQueues {
-            port: name.to_owned(),
-            driver: "net_ring".to_owned(),
-            most: 16,
-            wanted: u16::try_from(count).unwrap_or(u16::MAX),
-        },
-        _ => bad(),
-    })
+    // Too long, or in use: the number of rings was checked before.
+    u16::try_from(port).map_err(|_| bad())
 }
 
 /// A locally administered address that no other pair of the process has.
