@@ -10,7 +10,7 @@ use crate::checksum;
 use crate::device::{Burst, ChecksumStatus, Frame};
 use crate::icmp::{IcmpError, IcmpErrorKind};
 use crate::neighbor::NeighborState;
-use crate::sim::{Faults, PortConfig, SimDevice, SimFrame, Wire};
+use crate::sim::{Chance, Faults, PortConfig, SimDevice, SimFrame, Wire};
 
 mod discovery;
 mod hostile;
@@ -391,6 +391,34 @@ mod echo {
 
 mod errors {
     use super::*;
+
+    #[test]
+    fn of_a_narrow_link_tell_the_path_mtu() {
+        for (us, peer, mtu) in [("10.0.0.1", "10.0.0.2", 1000), ("2001:db8::1", "2001:db8::2", 1300)] {
+            let mut net = Net::new(2);
+            let faults = Faults { frame_len_max: Some(14 + mtu), report_too_long: true, ..Faults::default() };
+            net.wire.set_port_faults(0, faults);
+            let mac = net.hosts[1].mac();
+            let template = net.hosts[0].interface.header_to(mac, ip(us), ip(peer));
+            let mut segment = vec![0; 1400];
+            segment[..14].copy_from_slice(&[0x03, 0xe8, 0x07, 0xd0, 1, 2, 3, 4, 0, 0, 0, 0, 0x50, 0]);
+            net.hosts[0].send_segment(&template, &segment);
+            net.settle();
+            let expected = IcmpError {
+                kind: IcmpErrorKind::PacketTooBig { mtu },
+                local: ip(us),
+                remote: ip(peer),
+                local_port: 1000,
+                remote_port: 2000,
+                sequence: 0x0102_0304,
+            };
+            assert_eq!(net.hosts[0].errors, [expected]);
+            assert_eq!(net.hosts[1].segments.len(), 0);
+            let now = net.now();
+            net.hosts[0].interface.update_path_mtu(ip(peer), mtu, now);
+            assert_eq!(net.hosts[0].interface.route(ip(peer)).unwrap().mtu, mtu);
+        }
+    }
 
     #[test]
     fn about_our_segments_are_handed_up() {

@@ -66,6 +66,8 @@ pub struct Faults {
     pub queue_limit: Option<usize>,
     /// Frames longer than this (link header included) vanish.
     pub frame_len_max: Option<usize>,
+    /// A router reports the TCP segments that vanish so to their sender by ICMP.
+    pub report_too_long: bool,
     /// Loss of single frames.
     pub loss: Chance,
     /// Loss in bursts.

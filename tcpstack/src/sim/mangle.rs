@@ -6,7 +6,8 @@
 use core::ops::Range;
 
 use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
+    EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet,
+    Ipv6Packet, TcpPacket,
 };
 
 /// Where the parts of a TCP segment are in a frame.
@@ -100,6 +101,46 @@ pub fn split_tcp_segment(frame: &[u8], at: usize) -> Option<(Vec<u8>, Vec<u8>)> 
         repair_tcp_checksum(half);
     }
     Some((first, second))
+}
+
+/// What a router answers to a TCP segment that is too long for a link of `len_max` octets a frame.
+///
+/// It speaks with the address of the segment's destination, which saves it one of its own.
+pub(crate) fn packet_too_big(frame: &[u8], len_max: usize) -> Option<Vec<u8>> {
+    let layout = TcpLayout::of(frame)?;
+    let mtu = u16::try_from(len_max.checked_sub(layout.ip)?).ok()?;
+    let [hi, lo] = mtu.to_be_bytes();
+    // As much as RFC 792 asks for; RFC 4443 wants more, but TCP needs no more.
+    let quoted = &frame[layout.ip..layout.tcp + 8];
+    let kind = if layout.ipv6 { [2, 0] } else { [3, 4] };
+    let message = [&kind[..], &[0, 0, 0, 0, hi, lo], quoted].concat();
+
+    let mut report = [&frame[6..12], &frame[..6], &frame[12..layout.ip]].concat();
+    let ip_len = if layout.ipv6 { 40 } else { 20 };
+    report.extend(&frame[layout.ip..layout.ip + ip_len]);
+    report.extend(&message);
+    match (layout.source, layout.destination) {
+        (IpAddress::Ipv4(source), IpAddress::Ipv4(destination)) => {
+            let mut packet = Ipv4Packet::new_unchecked(&mut report[layout.ip..]);
+            packet.set_header_len(20);
+            packet.set_total_len(u16::try_from(20 + message.len()).ok()?);
+            packet.set_next_header(IpProtocol::Icmp);
+            packet.set_src_addr(destination);
+            packet.set_dst_addr(source);
+            packet.fill_checksum();
+            Icmpv4Packet::new_unchecked(&mut report[layout.ip + 20..]).fill_checksum();
+        }
+        (IpAddress::Ipv6(source), IpAddress::Ipv6(destination)) => {
+            let mut packet = Ipv6Packet::new_unchecked(&mut report[layout.ip..]);
+            packet.set_payload_len(u16::try_from(message.len()).ok()?);
+            packet.set_next_header(IpProtocol::Icmpv6);
+            packet.set_src_addr(destination);
+            packet.set_dst_addr(source);
+            Icmpv6Packet::new_unchecked(&mut report[layout.ip + 40..]).fill_checksum(&destination, &source);
+        }
+        _ => return None,
+    }
+    Some(report)
 }
 
 fn fit_ip_length(frame: &mut [u8], layout: &TcpLayout) {

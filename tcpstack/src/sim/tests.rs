@@ -190,6 +190,7 @@ fn stormy() -> Faults {
         allocate_failure: Chance::NEVER,
         queue_limit: Some(500),
         frame_len_max: Some(1400),
+        report_too_long: true,
         outages: Some(Outages { every: 20 * MILLI, lasting: MILLI }),
     }
 }

@@ -47,6 +47,8 @@ counters! {
         lost_in_outage,
         /// Lost: too long for the wire or the port.
         lost_too_long,
+        /// Reports of those to their senders.
+        reported_too_long,
         /// Lost: too many underway.
         lost_queue_full,
         /// Lost: the receive ring was full.
@@ -199,6 +201,8 @@ pub(super) struct Inner {
 #[derive(Debug)]
 struct Arrival {
     from: usize,
+    /// The one port it goes to, instead of all but `from`.
+    to: Option<usize>,
     octets: Vec<u8>,
 }
 
@@ -323,10 +327,11 @@ impl Inner {
             if let Some(port) = self.ports.iter().position(departing) {
                 self.depart(port);
             } else {
-                let (_, Arrival { from, octets }) =
+                let (_, Arrival { from, to: only, octets }) =
                     self.underway.pop_first().expect("the event is an arrival");
                 self.ports[from].underway -= 1;
-                for to in (0..self.ports.len()).filter(|&to| to != from) {
+                let is_reached = |&to: &usize| only.map_or(to != from, |only| to == only);
+                for to in (0..self.ports.len()).filter(is_reached) {
                     self.arrive(to, octets.clone());
                 }
             }
@@ -349,10 +354,18 @@ impl Inner {
         if let Some(capture) = &mut port.capture {
             capture.record(self.now, &octets);
         }
-        if self.is_lost(from, octets.len()) {
-            return;
+        if !self.is_lost(from, octets.len()) {
+            self.damage_and_carry(from, octets);
+        } else if let faults = &self.ports[from].faults
+            && faults.report_too_long
+            && !self.ports[from].in_outage(self.now)
+            && let Some(len_max) = faults.frame_len_max.filter(|&len_max| octets.len() > len_max)
+            && let Some(report) = mangle::packet_too_big(&octets, len_max)
+        {
+            let at = self.now + faults.delay;
+            self.counters.reported_too_long += 1;
+            self.schedule(at, Arrival { from, to: Some(from), octets: report });
         }
-        self.damage_and_carry(from, octets);
     }
 
     fn is_lost(&mut self, from: usize, len: usize) -> bool {
@@ -445,8 +458,12 @@ impl Inner {
             port.last_arrival = in_order;
             in_order
         };
-        port.underway += 1;
-        self.underway.insert((at, self.sequence), Arrival { from, octets });
+        self.schedule(at, Arrival { from, to: None, octets });
+    }
+
+    fn schedule(&mut self, at: Instant, arrival: Arrival) {
+        self.ports[arrival.from].underway += 1;
+        self.underway.insert((at, self.sequence), arrival);
         self.sequence += 1;
     }
 

@@ -252,6 +252,48 @@ fn an_answer_nobody_asked_for_is_not_believed_as_one() {
     assert_eq!(net.hosts[0].state_of("10.0.0.9"), Some(NeighborState::Stale));
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the wire does to the packets: in the end the right station is found, or none.
+    #[test]
+    fn a_bad_wire_delays_discovery_but_does_not_mislead_it(seed: u64, pair in 0usize..3) {
+        let some = Chance::percent(20);
+        let faults = Faults {
+            delay: Duration::from_micros(50),
+            loss: some,
+            duplicate: some,
+            replay: some,
+            corrupt: some,
+            reorder: some,
+            reorder_delay: Duration::from_secs(2),
+            ..Faults::default()
+        };
+        let wire = Wire::new(seed, faults);
+        let config = InterfaceConfig::default();
+        let hosts = (0..3).map(|index| Host::new(&wire, index, config.clone())).collect();
+        let mut net = Net { wire, hosts };
+        let (_, peer) = PAIRS[pair];
+        for _ in 0..100 {
+            let now = net.now();
+            net.hosts[0].resolve(peer, now);
+            net.run(Duration::from_secs(1));
+        }
+        // A turned bit in an ARP packet, which has no checksum, is undone when it is next probed.
+        net.wire.set_faults(&Faults::default());
+        for _ in 0..100 {
+            let now = net.now();
+            net.hosts[0].resolve(peer, now);
+            net.run(Duration::from_secs(1));
+        }
+        let now = net.now();
+        let handle = net.hosts[0].ready(peer, now);
+        let mac = EthernetAddress(net.hosts[1].mac());
+        prop_assert_eq!(net.hosts[0].interface.neighbors.mac(handle), Some(mac));
+        prop_assert_eq!(net.wire.outstanding(), 0);
+    }
+}
+
 fn arp_frame(repr: &ArpRepr) -> Vec<u8> {
     let mut octets = vec![0; 14 + repr.buffer_len()];
     let mut frame = EthernetFrame::new_unchecked(&mut octets[..]);
