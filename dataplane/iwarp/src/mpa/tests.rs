@@ -204,6 +204,7 @@ mod invalid_fpdus {
             assert_eq!(deframer.next().unwrap_err(), MpaError::Crc);
             deframer.push(stream);
             assert_eq!(deframer.next().unwrap_err(), MpaError::Crc);
+            assert_eq!(deframer.pending(), 0, "nothing is kept for an ended stream");
         }
     }
 

@@ -420,6 +420,15 @@ mod tests {
         assert_eq!(terminate.cause.unwrap().segment_len, 1424);
     }
 
+    /// Read as the RFC has it, this would be an MPA error about IRD.
+    #[test]
+    fn siw_terminate_for_an_opcode_is_told_by_its_mirrored_bits() {
+        let mut octets = vec![0x20, 0x06, 0x03, 0x00, 0x00, 0x12, 0x41, 0x4f];
+        octets.resize(24, 0);
+        let terminate = Terminate::parse(&octets).unwrap();
+        assert_eq!(terminate.code, TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode));
+    }
+
     #[test]
     fn siw_terminate_without_headers_is_swapped_only_if_otherwise_undefined() {
         let crc = Terminate::parse(&[0x02, 0x02, 0, 0]).unwrap();

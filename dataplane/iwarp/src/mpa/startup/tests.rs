@@ -280,7 +280,8 @@ mod frames {
     #[test]
     fn rdma_consortium_peers() {
         let permissive = Profile { rdmac: true, ..siw(1) };
-        let request = respond(permissive.clone(), &request(&[0xc0, 0, 0, 0])).unwrap();
+        // They always have Markers and CRC, whatever the flags say.
+        let request = respond(permissive.clone(), &request(&[0, 0, 0, 0])).unwrap();
         let (answer, responder) = request.accept(b"").unwrap();
         assert_eq!(answer, reply(&[0xc0, 0, 0, 0]));
         let initiator = accepted(permissive.clone(), &answer);
@@ -323,6 +324,8 @@ mod rtr {
                     RtrKind::Read => flags[2],
                 };
                 assert_ne!(expected, 0);
+                let named = RtrKinds::only(negotiated.rtr.unwrap());
+                assert!(own == 0 || rtr.intersection(named) == named, "one that this side supports");
             }
         }
     }
@@ -399,6 +402,9 @@ mod depths {
         assert_eq!(answer[20..], [0, 16, 0, 3]);
         let initiator = accepted(Profile { ird: 3, ord: 40, ..siw(0) }, &answer);
         assert_eq!((initiator.ird, initiator.ord), (3, 16));
+        // Places that the Responder will not use are not kept.
+        let initiator = accepted(Profile { ird: 30, ord: 2, ..siw(0) }, &answer);
+        assert_eq!((initiator.ird, initiator.ord), (3, 2));
     }
 
     // proves 6581-9.1-8, 6581-9.1-9
