@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser};
 
-use crate::commands::{self, Cidr, Command, IdlePolicy};
+use tcpstack::addr::IpCidr;
+
+use crate::commands::{self, Command, IdlePolicy};
 
 /// What the program was asked to do.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ pub struct Options {
 
     /// Give a DPDK port an IPv4 or IPv6 address, as in 0=10.77.0.1/24; may be given several times
     #[arg(long, value_name = "PORT=ADDR/LEN", value_parser = port_address)]
-    pub address: Vec<(u16, Cidr)>,
+    pub address: Vec<(u16, IpCidr)>,
 
     /// What a poll core does without work: poll on, or give its core away [default: busy]
     #[arg(long, value_name = "POLICY", value_enum)]
@@ -239,7 +241,7 @@ fn command(text: &str) -> Result<Command, String> {
     }
 }
 
-fn port_address(text: &str) -> Result<(u16, Cidr), String> {
+fn port_address(text: &str) -> Result<(u16, IpCidr), String> {
     let form = || "PORT=ADDR/LEN, for example 0=10.77.0.1/24".to_owned();
     let (port, address) = text.split_once('=').ok_or_else(form)?;
     match commands::parse(&["set", "port", port, "address", address].map(str::to_owned)) {

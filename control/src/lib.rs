@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod appliance;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod output;
 pub mod plan;
+pub mod prompt;
 pub mod services;

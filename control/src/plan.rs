@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::commands::{
-    Cidr, Command, IdlePolicy, MAX_CONNECTIONS_DEFAULT, MpaSetting, PortSelector, ServiceKind, ServiceRequest,
-};
+use iwarp::mpa::{Profile, Revision};
+use tcpstack::addr::IpCidr;
+
+use crate::commands::{Command, IdlePolicy, MpaSetting, PortSelector, ServiceKind, ServiceRequest};
 
 /// Ports of one process: DPDK's own limit.
 pub const PORTS_MAX: u16 = 32;
@@ -31,18 +32,22 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortPlan {
     /// Its addresses.
-    pub addresses: Vec<Cidr>,
+    pub addresses: Vec<IpCidr>,
     /// Its routes through gateways.
     pub routes: Vec<RoutePlan>,
     /// Octets of the largest IP packet; the device's own choice, if not set.
     pub mtu: Option<u16>,
+    /// The VLAN that its frames belong to, if any.
+    pub vlan: Option<u16>,
+    /// Whether to do without the device's checksum offload.
+    pub software_checksums: bool,
 }
 
 /// A route through a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoutePlan {
     /// Where to.
-    pub destination: Cidr,
+    pub destination: IpCidr,
     /// Through whom.
     pub gateway: IpAddr,
 }
@@ -65,8 +70,6 @@ pub struct MpaPlan {
     pub markers: bool,
     /// Highest revision.
     pub revision: u8,
-    /// Whether to ask for peer-to-peer mode.
-    pub peer_to_peer: bool,
     /// Inbound RDMA Reads to serve at a time.
     pub ird: u16,
     /// Outbound RDMA Reads at a time.
@@ -75,7 +78,8 @@ pub struct MpaPlan {
 
 impl Default for MpaPlan {
     fn default() -> Self {
-        Self { crc: true, markers: false, revision: 2, peer_to_peer: false, ird: 16, ord: 16 }
+        let Profile { revision, crc, markers, ird, ord, .. } = Profile::default();
+        Self { crc, markers, revision: revision.number(), ird, ord }
     }
 }
 
@@ -93,7 +97,7 @@ pub enum PlanError {
     DuplicateAddress(u16, IpAddr),
     /// The port does not have the address.
     #[error("port {0} does not have the address {1}; see `show config`")]
-    NoSuchAddress(u16, Cidr),
+    NoSuchAddress(u16, IpCidr),
     /// The port's table of addresses is full.
     #[error("port {0} has {ADDRESSES_MAX} addresses already, which is the most")]
     TooManyAddresses(u16),
@@ -102,10 +106,10 @@ pub enum PlanError {
     GatewayNotOnLink(u16, IpAddr),
     /// A destination and a gateway of different IP versions.
     #[error("{0} and the gateway {1} are of different IP versions")]
-    GatewayFamily(Cidr, IpAddr),
+    GatewayFamily(IpCidr, IpAddr),
     /// The port has a route to the network already.
     #[error("port {0} has a route to {1} already")]
-    DuplicateRoute(u16, Cidr),
+    DuplicateRoute(u16, IpCidr),
     /// Something that only works before `start`.
     #[error("this cannot be changed while the poll cores run; `stop` first")]
     Running,
@@ -141,6 +145,14 @@ impl Plan {
             Command::SetMtu { port, mtu } => {
                 self.check_stopped()?;
                 self.port_mut(*port)?.mtu = Some(*mtu);
+            }
+            Command::SetVlan { port, vlan } => {
+                self.check_stopped()?;
+                self.port_mut(*port)?.vlan = *vlan;
+            }
+            Command::SetChecksumOffload { port, on } => {
+                self.check_stopped()?;
+                self.port_mut(*port)?.software_checksums = !on;
             }
             Command::SetIdle(idle) => {
                 self.check_stopped()?;
@@ -198,13 +210,13 @@ impl Plan {
         self.running
     }
 
-    fn add_address(&mut self, port: u16, address: Cidr) -> Result<(), PlanError> {
-        let host = address.address;
+    fn add_address(&mut self, port: u16, address: IpCidr) -> Result<(), PlanError> {
+        let host = address.addr();
         if host.is_unspecified() || host.is_multicast() || host == IpAddr::from([255; 4]) {
             return Err(PlanError::NotAHost(host));
         }
         let plan = self.port_mut(port)?;
-        if plan.addresses.iter().any(|known| known.address == host) {
+        if plan.addresses.iter().any(|known| known.addr() == host) {
             return Err(PlanError::DuplicateAddress(port, host));
         }
         if plan.addresses.len() == ADDRESSES_MAX {
@@ -214,7 +226,7 @@ impl Plan {
         Ok(())
     }
 
-    fn remove_address(&mut self, port: u16, address: Cidr) -> Result<(), PlanError> {
+    fn remove_address(&mut self, port: u16, address: IpCidr) -> Result<(), PlanError> {
         let missing = PlanError::NoSuchAddress(port, address);
         let plan = self.ports.get_mut(&port).ok_or(missing.clone())?;
         let index = plan.addresses.iter().position(|known| *known == address).ok_or(missing)?;
@@ -224,7 +236,7 @@ impl Plan {
 
     fn add_route(&mut self, port: u16, route: RoutePlan) -> Result<(), PlanError> {
         let RoutePlan { destination, gateway } = route;
-        if destination.address.is_ipv4() != gateway.is_ipv4() {
+        if destination.addr().is_ipv4() != gateway.is_ipv4() {
             return Err(PlanError::GatewayFamily(destination, gateway));
         }
         let plan = self.port_mut(port)?;
@@ -279,6 +291,12 @@ impl fmt::Display for Plan {
             if let Some(mtu) = plan.mtu {
                 writeln!(f, "set port {port} mtu {mtu}")?;
             }
+            if let Some(vlan) = plan.vlan {
+                writeln!(f, "set port {port} vlan {vlan}")?;
+            }
+            if plan.software_checksums {
+                writeln!(f, "set port {port} checksum-offload off")?;
+            }
             for address in &plan.addresses {
                 writeln!(f, "set port {port} address {address}")?;
             }
@@ -294,8 +312,8 @@ impl fmt::Display for Plan {
             if let PortSelector::One(port) = request.ports {
                 write!(f, " port {port}")?;
             }
-            if request.max_connections != MAX_CONNECTIONS_DEFAULT {
-                write!(f, " max-connections {}", request.max_connections)?;
+            if let Some(max_connections) = request.max_connections {
+                write!(f, " max-connections {max_connections}")?;
             }
             writeln!(f)?;
         }
@@ -308,12 +326,23 @@ impl fmt::Display for Plan {
 }
 
 impl MpaPlan {
+    /// The profile to listen with.
+    pub fn profile(&self) -> Profile {
+        Profile {
+            revision: if self.revision == 1 { Revision::V1 } else { Revision::V2 },
+            crc: self.crc,
+            markers: self.markers,
+            ird: self.ird,
+            ord: self.ord,
+            ..Profile::default()
+        }
+    }
+
     fn set(&mut self, setting: MpaSetting) {
         match setting {
             MpaSetting::Crc(crc) => self.crc = crc,
             MpaSetting::Markers(markers) => self.markers = markers,
             MpaSetting::Revision(revision) => self.revision = revision,
-            MpaSetting::PeerToPeer(peer_to_peer) => self.peer_to_peer = peer_to_peer,
             MpaSetting::Ird(ird) => self.ird = ird,
             MpaSetting::Ord(ord) => self.ord = ord,
         }
@@ -331,9 +360,6 @@ impl MpaPlan {
         if self.revision != wanted.revision {
             writeln!(f, "set mpa revision {}", wanted.revision)?;
         }
-        if self.peer_to_peer != wanted.peer_to_peer {
-            writeln!(f, "set mpa peer-to-peer {}", switch(wanted.peer_to_peer))?;
-        }
         if self.ird != wanted.ird {
             writeln!(f, "set mpa ird {}", wanted.ird)?;
         }
@@ -341,23 +367,6 @@ impl MpaPlan {
             writeln!(f, "set mpa ord {}", wanted.ord)?;
         }
         Ok(())
-    }
-}
-
-impl Cidr {
-    /// Whether `address` is in this network.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(mine), IpAddr::V4(theirs)) => {
-                let differing = u32::from(mine) ^ u32::from(theirs);
-                differing.leading_zeros() >= u32::from(self.prefix)
-            }
-            (IpAddr::V6(mine), IpAddr::V6(theirs)) => {
-                let differing = u128::from(mine) ^ u128::from(theirs);
-                differing.leading_zeros() >= u32::from(self.prefix)
-            }
-            _ => false,
-        }
     }
 }
 
@@ -395,7 +404,9 @@ mod tests {
              add route 0.0.0.0/0 via 10.78.0.254 port 1
              start rping 0.0.0.0:7174
              set mpa crc off
-             set mpa peer-to-peer on
+             set mpa revision 1
+             set port 1 vlan 7
+             set port 1 checksum-offload off
              start perf [::]:18515 port 0 max-connections 9
              set mpa crc on
              set mpa ord 3
@@ -404,7 +415,7 @@ mod tests {
         .unwrap();
         let shown = first.to_string();
         assert_eq!(plan(&shown).unwrap(), first, "{shown}");
-        assert!(shown.contains("set mpa crc off\nset mpa peer-to-peer on\nstart perf"));
+        assert!(shown.contains("set mpa crc off\nset mpa revision 1\nstart perf"));
         assert!(first.is_running());
     }
 
@@ -458,19 +469,5 @@ mod tests {
         let command = parse_line("add route 0.0.0.0/0 via 11.0.0.1 port 0").unwrap().unwrap();
         plan.apply(&command).unwrap_err();
         assert_eq!(plan, before);
-    }
-
-    #[test]
-    fn networks_contain_their_hosts() {
-        let network = |text: &str| {
-            let (address, prefix) = text.split_once('/').unwrap();
-            Cidr { address: address.parse().unwrap(), prefix: prefix.parse().unwrap() }
-        };
-        assert!(network("10.77.0.1/24").contains([10, 77, 0, 255].into()));
-        assert!(!network("10.77.0.1/24").contains([10, 77, 1, 0].into()));
-        assert!(network("0.0.0.0/0").contains([255; 4].into()));
-        assert!(!network("10.0.0.1/32").contains([10, 0, 0, 2].into()));
-        assert!(network("fd77::1/64").contains("fd77::ffff".parse().unwrap()));
-        assert!(!network("fd77::1/64").contains([10, 0, 0, 2].into()));
     }
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use tcpstack::addr::IpCidr;
+
 use super::table::{Entry, TABLE, Token};
 use super::words::nearest;
-use super::{Cidr, Command, PortSelector};
+use super::{Command, PortSelector};
 
 /// What a word stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub enum Kind {
 enum Value {
     Port(u16),
     Selector(PortSelector),
-    Cidr(Cidr),
+    Cidr(IpCidr),
     Address(IpAddr),
     Endpoint(SocketAddr),
     Number(u64),
@@ -191,16 +193,13 @@ fn port(word: &str) -> Result<u16, String> {
     word.parse().map_err(|_| "a port number, for example 0".to_owned())
 }
 
-fn cidr(word: &str) -> Result<Cidr, String> {
+fn cidr(word: &str) -> Result<IpCidr, String> {
     let form = || "address and prefix length, for example 10.77.0.1/24 or fd77::1/64".to_owned();
     let (address, prefix) = word.split_once('/').ok_or_else(form)?;
     let address: IpAddr = address.parse().map_err(|_| form())?;
     let prefix: u8 = prefix.parse().map_err(|_| form())?;
     let most = if address.is_ipv4() { 32 } else { 128 };
-    if prefix > most {
-        return Err(format!("the prefix length is at most {most}"));
-    }
-    Ok(Cidr { address, prefix })
+    IpCidr::new(address, prefix).map_err(|_| format!("the prefix length is at most {most}"))
 }
 
 fn endpoint(word: &str) -> Result<SocketAddr, String> {
@@ -232,7 +231,7 @@ impl Arguments {
     }
 
     /// The prefix called `name`.
-    pub(super) fn cidr(&self, name: &str) -> Cidr {
+    pub(super) fn cidr(&self, name: &str) -> IpCidr {
         match self.value(name) {
             Some(Value::Cidr(cidr)) => *cidr,
             other => mistyped(name, other),

@@ -11,8 +11,10 @@ mod words;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use tcpstack::addr::IpCidr;
+
 pub use grammar::{Kind, SyntaxError, complete, parse, parse_line};
-pub use table::{Entry, MAX_CONNECTIONS_DEFAULT, TABLE};
+pub use table::{Entry, TABLE};
 pub use words::nearest;
 
 /// One port or all of them.
@@ -31,21 +33,6 @@ impl PortSelector {
             Self::One(one) => one == port,
             Self::All => true,
         }
-    }
-}
-
-/// An address and the length of its prefix, as in `10.77.0.1/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    /// The address.
-    pub address: IpAddr,
-    /// Bits of the prefix: at most 32 or 128.
-    pub prefix: u8,
-}
-
-impl std::fmt::Display for Cidr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
     }
 }
 
@@ -68,8 +55,6 @@ pub enum MpaSetting {
     Markers(bool),
     /// Highest revision.
     Revision(u8),
-    /// Whether to ask for peer-to-peer mode (RTR).
-    PeerToPeer(bool),
     /// Inbound RDMA Reads to serve at a time.
     Ird(u16),
     /// Outbound RDMA Reads at a time.
@@ -104,8 +89,8 @@ pub struct ServiceRequest {
     pub local: SocketAddr,
     /// On which DPDK ports.
     pub ports: PortSelector,
-    /// Most connections of one worker at a time.
-    pub max_connections: u32,
+    /// Most connections of one poll core at a time; the service's own choice, if not set.
+    pub max_connections: Option<u32>,
 }
 
 /// What `show` shows.
@@ -139,14 +124,14 @@ pub enum Command {
         /// The port.
         port: u16,
         /// The address.
-        address: Cidr,
+        address: IpCidr,
     },
     /// `del port N address ADDR/LEN`
     RemoveAddress {
         /// The port.
         port: u16,
         /// The address.
-        address: Cidr,
+        address: IpCidr,
     },
     /// `set port N mtu M`
     SetMtu {
@@ -155,12 +140,26 @@ pub enum Command {
         /// Octets of the largest IP packet.
         mtu: u16,
     },
+    /// `set port N vlan ID`
+    SetVlan {
+        /// The port.
+        port: u16,
+        /// All frames carry this tag; none, if not set.
+        vlan: Option<u16>,
+    },
+    /// `set port N checksum-offload on|off`
+    SetChecksumOffload {
+        /// The port.
+        port: u16,
+        /// Whether to use the device's offload, if it has one.
+        on: bool,
+    },
     /// `add route DEST/LEN via ADDR port N`
     AddRoute {
         /// The port.
         port: u16,
         /// Where to.
-        destination: Cidr,
+        destination: IpCidr,
         /// Through whom.
         gateway: IpAddr,
     },

@@ -77,9 +77,7 @@ impl fmt::Display for Placeholder {
     }
 }
 
-/// Most connections that one worker gives a service, unless it is told otherwise.
-pub const MAX_CONNECTIONS_DEFAULT: u32 = 256;
-
+const VLAN: Kind = Kind::Number { min: 0, max: 4094 };
 const MTU: Kind = Kind::Number { min: 576, max: 9_702 };
 /// RFC 6581 gives IRD and ORD 14 bits, of which all ones means "not negotiated".
 const DEPTH: Kind = Kind::Number { min: 0, max: 16_382 };
@@ -124,6 +122,33 @@ pub const TABLE: &[Entry] = &[
         help: "Sets the largest IP packet of a port, in octets; before `start` only.",
         example: "set port 0 mtu 9000",
         make: |a| Command::SetMtu { port: a.port("PORT"), mtu: required(a.number("OCTETS")) },
+    },
+    Entry {
+        pattern: &[
+            Token::Word("set"),
+            Token::Word("port"),
+            Token::Value("PORT", Kind::Port),
+            Token::Word("vlan"),
+            Token::Value("ID", VLAN),
+        ],
+        help: "Puts a port into a VLAN; 0 takes it out. Before `start` only.",
+        example: "set port 0 vlan 77",
+        make: |a| {
+            let id: u16 = required(a.number("ID"));
+            Command::SetVlan { port: a.port("PORT"), vlan: (id > 0).then_some(id) }
+        },
+    },
+    Entry {
+        pattern: &[
+            Token::Word("set"),
+            Token::Word("port"),
+            Token::Value("PORT", Kind::Port),
+            Token::Word("checksum-offload"),
+            Token::Value("SWITCH", Kind::Switch),
+        ],
+        help: "Whether a port uses its device's checksum offload, if it has one (default: on); before `start` only.",
+        example: "set port 0 checksum-offload off",
+        make: |a| Command::SetChecksumOffload { port: a.port("PORT"), on: a.switch("SWITCH") },
     },
     Entry {
         pattern: &[
@@ -190,17 +215,6 @@ pub const TABLE: &[Entry] = &[
         make: |a| Command::SetMpa(MpaSetting::Revision(if a.word("REVISION") == Some("1") { 1 } else { 2 })),
     },
     Entry {
-        pattern: &[
-            Token::Word("set"),
-            Token::Word("mpa"),
-            Token::Word("peer-to-peer"),
-            Token::Value("SWITCH", Kind::Switch),
-        ],
-        help: "Whether services that are started later ask for peer-to-peer mode (RFC 6581).",
-        example: "set mpa peer-to-peer on",
-        make: |a| Command::SetMpa(MpaSetting::PeerToPeer(a.switch("SWITCH"))),
-    },
-    Entry {
         pattern: &[Token::Word("set"), Token::Word("mpa"), Token::Word("ird"), Token::Value("READS", DEPTH)],
         help: "How many RDMA Reads of a peer services that are started later serve at a time.",
         example: "set mpa ird 16",
@@ -225,14 +239,14 @@ pub const TABLE: &[Entry] = &[
             Token::Value("ADDR:PORT", Kind::Endpoint),
             SERVICE_OPTIONS,
         ],
-        help: "Offers a service at an address (0.0.0.0 and [::]: all) and TCP port, on all DPDK ports or one.",
+        help: "Offers a service at an address (0.0.0.0: all of IPv4, [::]: all) and TCP port, on all DPDK ports or one.",
         example: "start rping 0.0.0.0:7174 port 0",
         make: |a| {
             Command::StartService(ServiceRequest {
                 kind: service(a),
                 local: a.endpoint("ADDR:PORT"),
                 ports: a.selector("port"),
-                max_connections: a.number("max-connections").unwrap_or(MAX_CONNECTIONS_DEFAULT),
+                max_connections: a.number("max-connections"),
             })
         },
     },

@@ -6,6 +6,7 @@
 pub mod outbox;
 pub mod perf;
 pub mod rping;
+pub mod slot;
 
 #[cfg(test)]
 pub(crate) mod testing;

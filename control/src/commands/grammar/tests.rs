@@ -33,14 +33,14 @@ fn commands_carry_their_values() {
             kind: ServiceKind::Rping,
             local: "[fd77::1]:7174".parse().unwrap(),
             ports: PortSelector::One(1),
-            max_connections: 3,
+            max_connections: Some(3),
         }))
     );
     assert_eq!(
         parse_line("set port 3 address fd77::1/64"),
         Ok(Some(Command::AddAddress {
             port: 3,
-            address: Cidr { address: "fd77::1".parse().unwrap(), prefix: 64 }
+            address: IpCidr::new("fd77::1".parse().unwrap(), 64).unwrap()
         }))
     );
     assert_eq!(parse_line("set mpa crc off"), Ok(Some(Command::SetMpa(MpaSetting::Crc(false)))));
@@ -67,7 +67,7 @@ fn an_unknown_word_is_named_with_what_was_meant() {
     );
     assert_eq!(
         error("set port 0 adress 10.0.0.1/8"),
-        "unknown word `adress` after `set port 0`, did you mean `address`?; expected `address` or `mtu`"
+        "unknown word `adress` after `set port 0`, did you mean `address`?; expected `address`, `checksum-offload`, `mtu` or `vlan`"
     );
     assert!(error("strat").starts_with("unknown word `strat`, did you mean `start`?; expected `add`"));
     assert_eq!(
@@ -92,7 +92,10 @@ fn a_bad_value_is_named_with_its_form() {
 
 #[test]
 fn a_command_ends_where_it_should() {
-    assert_eq!(error("set port 0"), "`set port 0` is not finished; expected `address` or `mtu`");
+    assert_eq!(
+        error("set port 0"),
+        "`set port 0` is not finished; expected `address`, `checksum-offload`, `mtu` or `vlan`"
+    );
     assert_eq!(error("start rping"), "`start rping` is not finished; expected ADDR:PORT");
     assert_eq!(error("quit now"), "unexpected `now` after `quit`, which is complete without it");
     assert_eq!(error("load 'x"), "a quote is not closed");
