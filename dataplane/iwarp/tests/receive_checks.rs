@@ -8,6 +8,7 @@ use iwarp::ddp::Queue;
 use iwarp::error::{DdpError, RdmapError};
 use iwarp::memory::{AccessError, Operation};
 use iwarp::mpa::{MpaError, Role};
+use iwarp::stream::StreamState;
 use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::wire::rdmap::{Opcode, ReadRequest};
 use iwarp::wire::terminate::{
@@ -42,13 +43,17 @@ mod llp {
         assert_eq!(rig.memory.octets(stag), [0; 8]);
     }
 
+    // proves 5044-7.1.2-12
     #[test]
     fn the_very_first_fpdu_may_be_the_bad_one() {
         let mut rig = Rig::new(Role::Responder);
         let mut fpdu = rig.fpdu(&ulpdu(send_header(1), &[7; 8]));
         fpdu[22] ^= 1;
         rig.stream.receive(fpdu, &mut rig.memory);
-        rig.assert_terminates(MpaError::Crc, TerminateCode::Mpa(Mpa::Crc));
+        // To an FPDU that MPA cannot believe, a Responder must not answer with one.
+        assert_eq!(rig.stream.error(), Some(MpaError::Crc.into()));
+        assert_eq!(rig.stream.state(), StreamState::Terminated);
+        assert_eq!(rig.sent(), []);
 
         for segment in [&[0x02_u8, 0x43][..], &[0x82, 0x40], &[0x01], &[]] {
             let mut rig = Rig::new(Role::Responder);

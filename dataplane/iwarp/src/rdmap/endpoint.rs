@@ -147,7 +147,7 @@ impl Endpoint {
     }
 
     /// Sends nothing that is posted from now on.
-    // req 5041-6.2.1-1
+    // req 5041-6.2.1-1, 5041-6.2.1-5
     pub(crate) fn close(&mut self) {
         if matches!(self.phase, Phase::Operating) {
             self.phase = Phase::Closing;
@@ -165,7 +165,8 @@ impl Endpoint {
     /// Ends reception and lets a Terminate follow the message that is being sent.
     ///
     /// The first error stays: later ones are consequences.
-    // req 5040-6.2.1-1, 5040-7.1-1, 5040-7.1-2, 5040-7.1-3, 5041-6.2.2-1, 5041-7.1-10
+    // req 5040-6.2.1-1, 5040-7.1-1, 5040-7.1-2, 5040-7.1-3
+    // req 5041-6.2.2-1, 5041-6.2.2-3, 5041-6.2.2-4, 5041-7.1-4, 5041-7.1-10
     pub(crate) fn terminate(&mut self, error: StreamError, cause: Option<Cause>) {
         if !self.is_receiving() {
             return;
@@ -204,6 +205,7 @@ impl Endpoint {
     }
 
     /// Whether nothing more will be sent, so that the LLP may be closed.
+    // req 5040-6.2.1-4, 5040-7-1, 5040-7-2, 5041-6.2-1: it is closed in order even after an error.
     pub(crate) fn is_drained(&self) -> bool {
         match self.phase {
             Phase::Operating | Phase::Terminating(_) => false,

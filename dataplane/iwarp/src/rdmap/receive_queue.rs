@@ -109,7 +109,7 @@ impl ReceiveQueue {
     }
 
     /// Completes the front request: the Send of `len` octets is delivered.
-    // req 5040-5.3-3, 5040-5.3-5
+    // req 5040-5.3-3, 5040-5.3-4, 5040-5.3-5, 5041-4.1-7, 5041-5.3-6, 5041-5.3-7
     #[inline]
     pub(crate) fn deliver(
         &mut self,

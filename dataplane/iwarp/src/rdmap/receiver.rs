@@ -50,10 +50,10 @@ impl Endpoint {
     }
 
     /// MPA found an error and delivers nothing more.
+    ///
+    /// If that was the first FPDU, a Responder has received no valid one and stays silent.
     // req 5041-7-1
     pub(crate) fn receive_failed(&mut self, error: StreamError) {
-        // The peer did send, if nothing usable.
-        self.outgoing.allow();
         self.terminate(error, None);
     }
 
@@ -81,6 +81,7 @@ impl Endpoint {
         if self.first_fpdu != FirstFpdu::Arrived && self.accept_first(opcode, &header, &payload)? {
             return Ok(());
         }
+        // req 5041-5.2-4
         match (opcode, header) {
             (Opcode::Write, Header::Tagged { stag, offset, .. }) => {
                 self.write(stag, offset, &payload, memory)
@@ -167,6 +168,8 @@ impl Endpoint {
             .map_err(|error| DdpError::Tagged(error).into())
     }
 
+    // req 5041-4.3-3, 5041-4.3-5, 5041-5.4-3: the word that comes with the last segment counts.
+    // req 5040-5.5-5, 5040-5.5-12
     #[inline]
     fn send<P: Payload, M: Memory>(
         &mut self,
@@ -231,7 +234,8 @@ impl Endpoint {
         Ok(())
     }
 
-    // req 5040-5.2.1-4, 5040-5.2.1-9, 5040-5.5-7
+    // req 5040-5.2.1-3, 5040-5.2.1-4, 5040-5.2.1-5, 5040-5.2.1-9, 5040-5.2.1-13
+    // req 5040-5.5-7, 5040-5.5-13
     fn read_request<P: Payload, M: Memory>(
         &mut self,
         last: bool,

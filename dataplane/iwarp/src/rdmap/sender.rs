@@ -196,6 +196,7 @@ impl Endpoint {
         match plan.message {
             Message::Rtr(kind) => self.built_rtr(kind),
             Message::Request => self.built_request(),
+            // req 5040-5.2.2-6, 5040-5.5-16
             Message::Response => {
                 self.peer_reads.pop();
                 self.outgoing.response_turn = false;
@@ -237,7 +238,7 @@ impl Endpoint {
     }
 
     /// Whether the next posted request may be sent now. Later ones wait with it.
-    // req 5040-5.5-9
+    // req 5040-5.5-9, 5040-5.1-6, 5040-5.2.1-8, 5040-5.3-8
     #[inline]
     fn request_is_ready(&self) -> bool {
         let Some(entry) = self.sends.next() else { return false };
@@ -264,7 +265,7 @@ impl Endpoint {
         let entry = self.sends.next()?;
         let progress = self.outgoing.progress;
         Some(match entry.request.operation {
-            // req 5040-5.3-7, 5040-5.3-11, 5040-5.3-12
+            // req 5040-5.3-1, 5040-5.3-2, 5040-5.3-7, 5040-5.3-9, 5040-5.3-11, 5040-5.3-12
             SendOperation::Send { invalidate, solicited } => {
                 let opcode = match (invalidate, solicited) {
                     (None, false) => Opcode::Send,
@@ -283,14 +284,14 @@ impl Endpoint {
                 }
                 (header, cut)
             }
-            // req 5040-5.1-1
+            // req 5040-5.1-1, 5040-5.1-2, 5040-5.1-8, 5040-5.1-9
             SendOperation::Write { stag, offset } => {
                 let cut = cut(entry.len, progress, mulpdu, HEADER_LEN_TAGGED);
-                // req 5041-5.2-7
+                // req 5041-5.2-6, 5041-5.2-7
                 let offset = offset.wrapping_add(u64::from(cut.offset));
                 (self.tagged(Opcode::Write, stag, offset, cut.last), cut)
             }
-            // req 5040-5.2.1-6
+            // req 5040-5.2.1-1, 5040-5.2.1-2, 5040-5.2.1-6, 5040-5.2.1-7, 5040-5.2.1-11
             SendOperation::Read { .. } => {
                 let msn = self.outgoing.read_msn;
                 let cut = Cut { len: READ_REQUEST_OCTETS, ..WHOLE };
@@ -299,7 +300,7 @@ impl Endpoint {
         })
     }
 
-    // req 5040-4.4-2, 5040-5.2.2-1, 5040-5.2.1-17
+    // req 5040-4.4-2, 5040-5.2-1, 5040-5.2.2-1, 5040-5.2.2-2, 5040-5.2.2-8, 5040-5.2.1-17
     fn plan_response(&self, read: &InboundRead, mulpdu: usize) -> (Header, Cut) {
         let request = &read.request;
         let cut = cut(request.len, self.outgoing.progress, mulpdu, HEADER_LEN_TAGGED);
@@ -307,17 +308,19 @@ impl Endpoint {
         (self.tagged(Opcode::ReadResponse, request.sink_stag, offset, cut.last), cut)
     }
 
-    // req 5040-5.4-1, 5040-5.4-3
+    // req 5040-5.4-1, 5040-5.4-2, 5040-5.4-3
     fn plan_terminate(&self) -> Option<(Header, Cut)> {
         let Phase::Terminating(octets) = &self.phase else { return None };
         let cut = Cut { len: u32::try_from(octets.len()).unwrap_or(0), ..WHOLE };
         Some((self.untagged(Opcode::Terminate, 0, QUEUE_TERMINATE, 1, true), cut))
     }
 
+    // req 5040-4.1-4, 5040-4.1-6, 5041-4.2-5, 5041-4.2-7, 5041-4.2-9, 5041-4.2-10
     fn tagged(&self, opcode: Opcode, stag: Stag, offset: u64, last: bool) -> Header {
         Header::Tagged { last, ulp_control: opcode.control(self.version), stag, offset }
     }
 
+    // req 5040-4.1-4, 5040-4.1-6, 5041-4.3-6, 5041-4.3-7, 5041-4.3-11, 5041-4.3-12
     fn untagged(&self, opcode: Opcode, ulp_word: u32, queue: u32, msn: u32, last: bool) -> Header {
         let ulp_control = opcode.control(self.version);
         // req 5041-4.3-13
