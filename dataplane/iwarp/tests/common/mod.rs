@@ -279,6 +279,21 @@ impl Rig {
     }
 }
 
+/// What tests ask of a Terminate.
+pub(crate) trait Shown {
+    /// It shows this segment.
+    fn assert_shows(&self, segment: &[u8], header_len: usize);
+}
+
+impl Shown for Terminate {
+    #[track_caller]
+    fn assert_shows(&self, segment: &[u8], header_len: usize) {
+        let cause = self.cause.as_ref().expect("the segment is shown");
+        assert_eq!(usize::from(cause.segment_len), segment.len());
+        assert_eq!(cause.header.octets(), &segment[..header_len]);
+    }
+}
+
 /// The STag of a buffer at the peer.
 pub(crate) const PEER_STAG: Stag = Stag(0x9900);
 
