@@ -1,9 +1,9 @@
 //! DDP (RFC 5041): which DDP Segments may be placed, and how messages are cut into them.
 //!
-//! - [`untagged`]: MSN and MO checks of the untagged queues (section 7.1)
-//! - [`tagged`]: Placement of a segment's payload into a tagged buffer
-//! - [`sg_list`]: Placement and fetching over a scatter/gather list
-//! - [`segmenter`]: cuts a message into segments of at most MULPDU (section 5.2)
+//! - `untagged`: MSN and MO checks of the untagged queues (section 7.1)
+//! - `tagged`: Placement of a segment's payload into a tagged buffer
+//! - `sg_list`: Placement and fetching over a scatter/gather list
+//! - `segmenter`: cuts a message into segments of at most MULPDU (section 5.2)
 //!
 //! The LLP hands segments over in order and once, so that a message is placed front to back and
 //! exactly one MSN and one MO are acceptable at any time.

@@ -1,10 +1,10 @@
 //! RDMAP (RFC 5040): the messages of a Stream, both ways, above DDP and below the application.
 //!
-//! - [`endpoint`]: one end of a Stream: its state, and how it ends
-//! - [`receiver`]: checks, Placement and Delivery of what the peer sends
-//! - [`sender`]: which message goes out next, segment by segment
-//! - [`send_queue`], [`receive_queue`], [`completion_queue`]: posted work, and its completions in order
-//! - [`reads`]: Reads outstanding at the peer, and the peer's Reads to answer
+//! - `endpoint`: one end of a Stream: its state, and how it ends
+//! - `receiver`: checks, Placement and Delivery of what the peer sends
+//! - `sender`: which message goes out next, segment by segment
+//! - `send_queue`, `receive_queue`, `completion_queue`: posted work, and its completions in order
+//! - `reads`: Reads outstanding at the peer, and the peer's Reads to answer
 //!
 //! Nothing here allocates after construction: every queue has the size that was negotiated or
 //! asked for.
