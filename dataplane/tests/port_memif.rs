@@ -6,7 +6,9 @@
 mod port_common;
 
 use dataplane::port::dpdk::{Eal, Port, PortConfig, PortError, PortQueue};
-use port_common::{Folder, build, eal_args, echo, octets, peer, receive, same, small, transmit, until};
+use port_common::{
+    Folder, Runtime, build, eal_args, echo, octets, peer, receive, same, small, transmit, until,
+};
 use tcpstack::device::{Burst, Frame, Held};
 
 const SOCKET: &str = "IRONWARP_TEST_MEMIF_SOCKET";
@@ -18,6 +20,7 @@ const BURST: usize = 16;
 
 #[test]
 fn memif_wire() {
+    let _runtime = Runtime;
     if let Ok(socket) = std::env::var(SOCKET) {
         return client(&socket);
     }

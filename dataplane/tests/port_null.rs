@@ -5,11 +5,12 @@
 mod port_common;
 
 use dataplane::port::dpdk::{Eal, EalError, PortConfig, PortError};
-use port_common::{build, eal_args, peer, small};
+use port_common::{Runtime, build, eal_args, peer, small};
 use tcpstack::device::{Burst, Device, Frame};
 
 #[test]
 fn null_wire() {
+    let _runtime = Runtime;
     // Nothing of these starts the EAL, so that the arguments can be corrected.
     let refused = |vdev: &str| Eal::init(&eal_args(&["--vdev", vdev])).err().expect("refused");
     let error = refused("net_vhost0,iface=/nonexistent/v.sock");
@@ -83,6 +84,7 @@ const UNKNOWN: &str = "net_nonsense0";
 /// The EAL itself calls this a success.
 #[test]
 fn a_vdev_that_makes_no_port_is_an_error() {
+    let _runtime = Runtime;
     let Ok(vdev) = std::env::var(BAD_VDEV) else {
         // One EAL a process.
         for vdev in

@@ -5,11 +5,12 @@
 mod port_common;
 
 use dataplane::port::dpdk::Eal;
-use port_common::{Folder, build, eal_args, octets, receive, small, transmit};
+use port_common::{Folder, Runtime, build, eal_args, octets, receive, small, transmit};
 use tcpstack::device::{Burst, Frame};
 
 #[test]
 fn pcap_files() {
+    let _runtime = Runtime;
     let folder = Folder::new("pcap");
     let (input, output) = (folder.path("in.pcap"), folder.path("out.pcap"));
     let lens = [60, 1514, 5000, 64];

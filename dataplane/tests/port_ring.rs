@@ -9,11 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dataplane::port::dpdk::{
     DpdkFrame, Eal, EalError, LaunchError, Port, PortConfig, PortError, PortQueue, Tsc,
 };
-use port_common::{build, eal_args, octets, pattern, receive, small, transmit};
+use port_common::{Runtime, build, eal_args, octets, pattern, receive, small, transmit};
 use tcpstack::device::{BURST_MAX, Burst, ChecksumStatus, Device, Frame, HEADROOM, Held};
 
 #[test]
 fn ring_wire() {
+    let _runtime = Runtime;
     let eal = Eal::init(&eal_args(&["--lcores", "0@0,1@0"])).expect("the EAL starts");
     assert_eq!(Eal::init(&eal_args(&[])).err(), Some(EalError::AlreadyStarted));
     assert!(eal.version().contains("DPDK"));

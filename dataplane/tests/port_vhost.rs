@@ -5,7 +5,7 @@
 mod port_common;
 
 use dataplane::port::dpdk::{Eal, PortConfig};
-use port_common::{Folder, build, eal_args, octets, peer, receive, same, small, transmit, until};
+use port_common::{Folder, Runtime, build, eal_args, octets, peer, receive, same, small, transmit, until};
 use tcpstack::device::{Burst, Device, Frame};
 
 const SOCKET: &str = "IRONWARP_TEST_VHOST_SOCKET";
@@ -15,6 +15,7 @@ const BURST: usize = 16;
 
 #[test]
 fn vhost_wire() {
+    let _runtime = Runtime;
     let config = PortConfig { mtu: Some(MTU), ..small() };
     if let Ok(socket) = std::env::var(SOCKET) {
         return peer_side(&socket, &config);

@@ -9,12 +9,29 @@ use std::process::{Child, Command};
 use dataplane::port::dpdk::{PortConfig, PortQueue};
 use tcpstack::device::{Burst, Device, Frame};
 
-/// EAL arguments that need nothing of the machine, then the test's own.
+/// EAL arguments that need nothing of the machine, then the test's own. (`--in-memory` would leave no files, but
+/// the EAL refuses it together with `--no-huge -m`.)
 pub(crate) fn eal_args(more: &[&str]) -> Vec<String> {
-    let own = format!("--file-prefix=iw{}", std::process::id());
+    let own = format!("--file-prefix={}", prefix());
     let base =
         ["--no-huge", "-m", "512", "--no-pci", "--iova-mode=va", "--no-telemetry", "--no-shconf", &own];
     base.into_iter().chain(more.iter().copied()).map(str::to_owned).collect()
+}
+
+fn prefix() -> String {
+    format!("iwtest{}", std::process::id())
+}
+
+/// Removes the folder that the EAL leaves behind; keep it longer than the EAL.
+pub(crate) struct Runtime;
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let run = std::env::var("XDG_RUNTIME_DIR").unwrap_or_else(|_| "/tmp".to_owned());
+        for run in ["/var/run", &run] {
+            drop(std::fs::remove_dir_all(PathBuf::from(run).join("dpdk").join(prefix())));
+        }
+    }
 }
 
 /// Small pools: exhaustion comes soon and memory is not the machine's.

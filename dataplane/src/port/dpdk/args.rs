@@ -12,6 +12,9 @@ pub(super) struct EalArgs {
     pub(super) no_huge: bool,
     pub(super) single_file_segments: bool,
     pub(super) log_level: bool,
+    in_memory: bool,
+    /// `-m` or `--socket-mem`.
+    memory: bool,
 }
 
 /// One `--vdev name,key=value,...`.
@@ -40,8 +43,11 @@ impl EalArgs {
                 "--no-huge" => parsed.no_huge = true,
                 "--single-file-segments" => parsed.single_file_segments = true,
                 "--log-level" => parsed.log_level = true,
+                "--in-memory" => parsed.in_memory = true,
+                "--socket-mem" => parsed.memory = true,
                 "--" => break,
-                _ => {}
+                // The number may be attached.
+                _ => parsed.memory |= arg.starts_with("-m"),
             }
         }
         parsed
@@ -51,6 +57,9 @@ impl EalArgs {
     pub(super) fn check(&self, free_hugepages: u64) -> Result<(), EalError> {
         if !self.no_huge && free_hugepages == 0 {
             return Err(EalError::NoHugepages);
+        }
+        if self.no_huge && self.in_memory && self.memory {
+            return Err(EalError::NoHugeInMemory);
         }
         for vdev in &self.vdevs {
             if let Some(folder) = vdev.socket_folder()
@@ -164,6 +173,14 @@ mod tests {
         assert_eq!(parse("--in-memory").check(0), Err(EalError::NoHugepages));
         assert_eq!(parse("--in-memory").check(1), Ok(()));
         assert_eq!(parse("--no-huge").check(0), Ok(()));
+        for memory in ["-m 512", "-m512", "--socket-mem=512"] {
+            assert_eq!(
+                parse(&format!("--no-huge --in-memory {memory}")).check(0),
+                Err(EalError::NoHugeInMemory)
+            );
+            assert_eq!(parse(&format!("--no-huge {memory}")).check(0), Ok(()));
+        }
+        assert_eq!(parse("--no-huge --in-memory").check(0), Ok(()));
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub enum EalError {
          `--no-huge -m 512`"
     )]
     NoHugepages,
+    /// The EAL refuses the combination, with a page of usage.
+    #[error("--no-huge with -m or --socket-mem excludes --in-memory: drop --in-memory (or use hugepages)")]
+    NoHugeInMemory,
     /// The folder for a socket is not there.
     #[error("--vdev {vdev}: the folder {} for its socket does not exist; create it first", folder.display())]
     MissingSocketFolder {

@@ -279,11 +279,14 @@ impl Setup<'_> {
         }
         self.check("configuration", result)?;
         let descriptors = self.descriptors()?;
+        let mut promiscuous = config.promiscuous;
         if let Some(mac) = config.mac {
             let address = rte_ether_addr { addr_bytes: mac };
-            // SAFETY: a port that is ours and an address that is copied. A driver that can't still passes frames for
-            // an address of our choice when it does not filter, see `open_filter`.
-            unsafe { dpdk_sys::rte_eth_dev_default_mac_addr_set(id, (&raw const address).cast_mut()) };
+            // SAFETY: a port that is ours and an address that is copied.
+            let result =
+                unsafe { dpdk_sys::rte_eth_dev_default_mac_addr_set(id, (&raw const address).cast_mut()) };
+            // A device that keeps its own address must let frames for ours pass.
+            promiscuous |= result != 0;
         }
 
         let room = buffer_room(mtu, info.min_rx_bufsize.max(quirks.buffer_min), config.frame_room);
@@ -313,7 +316,7 @@ impl Setup<'_> {
             descriptors,
             room,
             rss: if rss { read_rss(id, &info) } else { None },
-            multicast: self.open_filter(),
+            multicast: self.open_filter(promiscuous),
             capabilities: capabilities.clone(),
             one_thread: PhantomData,
         };
@@ -443,11 +446,11 @@ impl Setup<'_> {
         [LOCALLY_ADMINISTERED, b'I', b'W', 0, high, low]
     }
 
-    /// Lets IPv6's multicast in, and what the configuration asks for.
-    fn open_filter(&self) -> Multicast {
+    /// Lets IPv6's multicast in, or everything.
+    fn open_filter(&self, promiscuous: bool) -> Multicast {
         let id = self.shared.id;
         // SAFETY: a started port.
-        if !self.config.promiscuous && unsafe { dpdk_sys::rte_eth_allmulticast_enable(id) } == 0 {
+        if !promiscuous && unsafe { dpdk_sys::rte_eth_allmulticast_enable(id) } == 0 {
             return Multicast::All;
         }
         // SAFETY: a started port.
