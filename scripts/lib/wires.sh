@@ -31,7 +31,8 @@ open_wire() {
     ip -n "$namespace" tuntap add guest0 mode tap
     ip -n "$namespace" link set guest0 master bridge0 up
   fi
-  grep -qE '^eal .*--(file-prefix|in-memory)' "$config" || sed -i "1i eal --file-prefix=$namespace" "$config"
+  # Not in the way of an appliance that already runs here.
+  sed -i -E "s#--file-prefix=[^ ]+#--file-prefix=$namespace#" "$config"
   mapfile -t eal < <(sed -nE 's/^eal //p' "$config" | sed 's/#.*//' | xargs -n 1)
   read -r ours4 ours6 < <(sed -nE 's/^set port 0 address ([^ /]+).*/\1/p' "$config" | sort | xargs)
   [[ -n $ours4 && $ours6 == *:* ]] || die "configs/rping-$wire.conf lacks an IPv4 or IPv6 address"
