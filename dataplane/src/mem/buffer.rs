@@ -66,9 +66,7 @@ impl Buffer {
         };
         let mapping = match huge {
             Some(mapping) => mapping,
-            None => {
-                Mapping::new(len, 0, PAGE).map_err(|error| AllocateError::Map { len, error })?
-            }
+            None => Mapping::new(len, 0, PAGE).map_err(|error| AllocateError::Map { len, error })?,
         };
         Ok(Self(Arc::new(mapping)))
     }
@@ -236,9 +234,6 @@ mod tests {
     #[test]
     fn a_buffer_has_octets() {
         assert!(matches!(Buffer::allocate(0, HugePages::Never), Err(AllocateError::Empty)));
-        assert!(matches!(
-            Buffer::allocate(usize::MAX, HugePages::Never),
-            Err(AllocateError::Map { .. })
-        ));
+        assert!(matches!(Buffer::allocate(usize::MAX, HugePages::Never), Err(AllocateError::Map { .. })));
     }
 }

@@ -277,8 +277,7 @@ mod tests {
         let mut registry = registry(4);
         let buffer = Buffer::allocate(100, HugePages::Never).unwrap();
         let part = MemoryRegion { buffer: buffer.clone(), offset: 40, len: 20 };
-        let stag =
-            registry.register(WHO.domain, Scope::Domain, part, AccessRights::REMOTE_WRITE).unwrap();
+        let stag = registry.register(WHO.domain, Scope::Domain, part, AccessRights::REMOTE_WRITE).unwrap();
         registry.place(WHO, Operation::RemoteWrite, stag, 18, b"ab").unwrap();
         let mut out = [0; 2];
         buffer.read(58, &mut out).unwrap();
@@ -343,10 +342,7 @@ mod tests {
         assert!(!registry.deregister(first));
         let second = register(&mut registry, AccessRights::REMOTE);
         assert_ne!(first, second);
-        assert_eq!(
-            registry.check(WHO, Operation::RemoteRead, first, 0, 1),
-            Err(AccessError::InvalidStag)
-        );
+        assert_eq!(registry.check(WHO, Operation::RemoteRead, first, 0, 1), Err(AccessError::InvalidStag));
     }
 
     #[test]

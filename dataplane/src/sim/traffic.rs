@@ -11,14 +11,13 @@ use std::sync::{Arc, Mutex};
 
 use iwarp::mpa::Profile;
 use iwarp::types::Stag;
-use iwarp::work::{
-    CompletedOperation, ReceiveRequest, SendOperation, SendRequest, Sge, SgList, Status,
-};
+use iwarp::work::{CompletedOperation, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status};
 
 use super::plan::{Kind, Plan};
 use crate::mem::{AccessRights, Buffer, HugePages, MemoryRegion};
 use crate::verbs::{
-    Application, Command, DisconnectReason, Event, QueuePairAttributes, QueuePairId, Token, Verbs,
+    Application, Command, ConnectError, DisconnectReason, Event, QueuePairAttributes, QueuePairId, Token,
+    Verbs,
 };
 
 /// Send requests outstanding at most.
@@ -49,7 +48,7 @@ pub struct Outcome {
     /// How the Stream ended.
     pub ended: Option<DisconnectReason>,
     /// Why no connection was made.
-    pub connect_error: Option<crate::verbs::ConnectError>,
+    pub connect_error: Option<ConnectError>,
     /// Set by the test: disconnect now.
     pub finish: bool,
 }
@@ -143,24 +142,26 @@ impl Traffic {
         }
     }
 
+    fn open(&self) -> Command {
+        let profile = self.profile.clone();
+        match self.end {
+            End::Listen(local) => Command::Listen { token: Token(2), local, profile, backlog: 16 },
+            End::Connect(remote) => Command::Connect {
+                token: Token(3),
+                remote,
+                profile,
+                private_data: self.private_data(),
+                attributes: self.attributes(),
+                receives: self.receives(),
+            },
+        }
+    }
+
     fn handle(&mut self, event: Event, verbs: &mut dyn Verbs) {
         let submitted = match event {
             Event::Registered { stag, .. } => {
                 self.stag = Some(stag);
-                let profile = self.profile.clone();
-                match self.end {
-                    End::Listen(local) => {
-                        verbs.submit(Command::Listen { token: Token(2), local, profile, backlog: 16 })
-                    }
-                    End::Connect(remote) => verbs.submit(Command::Connect {
-                        token: Token(3),
-                        remote,
-                        profile,
-                        private_data: self.private_data(),
-                        attributes: self.attributes(),
-                        receives: self.receives(),
-                    }),
-                }
+                verbs.submit(self.open())
             }
             Event::Listening { .. } => {
                 self.outcome().listening = true;
@@ -179,6 +180,10 @@ impl Traffic {
                 self.take_private_data(&private_data);
                 self.qp = Some(qp);
                 Ok(())
+            }
+            // A wire bad enough can lose all attempts to find the peer.
+            Event::ConnectFailed { error: ConnectError::NoRoute | ConnectError::TimedOut, .. } => {
+                verbs.submit(self.open())
             }
             Event::ConnectFailed { error, .. } => {
                 self.outcome().connect_error = Some(error);

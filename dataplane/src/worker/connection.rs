@@ -348,10 +348,8 @@ impl<D: Device> Engine<D> {
         let Some(pair) = self.pairs.find(id) else { return };
         let stream = StreamId(u64::from(id.generation) << 32 | u64::from(id.index));
         let accessor = Accessor { domain: attributes.domain, stream };
-        let limits = StreamLimits {
-            send_depth: attributes.send_depth,
-            receive_depth: attributes.receive_depth,
-        };
+        let limits =
+            StreamLimits { send_depth: attributes.send_depth, receive_depth: attributes.receive_depth };
         let mut stream = Stream::new(&negotiated, accessor, limits);
         for receive in receives {
             let id = receive.id;
