@@ -470,6 +470,18 @@ mod sends {
     }
 
     #[test]
+    fn each_message_starts_at_the_start_of_its_list() {
+        let mut rig = Rig::responder();
+        let stags = [1, 2, 3].map(|id| rig.post_receive(id, 4));
+        for (stag, msn) in stags.into_iter().zip(1..) {
+            rig.deliver(not_last(send_header(msn)), &[5; 2]);
+            rig.deliver(at(send_header(msn), 2), &[6; 1]);
+            assert_eq!(rig.memory.octets(stag), [5, 5, 6, 0]);
+        }
+        rig.assert_operating();
+    }
+
+    #[test]
     fn a_message_fills_its_list_across_segments_and_elements() {
         let mut rig = Rig::responder();
         let (a, b, c) = (rig.memory.register(3), rig.memory.register(5), rig.memory.register(4));

@@ -344,6 +344,16 @@ mod closing {
     }
 
     #[test]
+    fn waits_for_the_answer_to_an_rtr_read() {
+        let mut rig = Rig::with(&negotiated_rtr(Role::Initiator, RtrKind::Read));
+        rig.sent();
+        rig.stream.close();
+        assert!(!rig.stream.is_drained());
+        rig.deliver(tagged(Opcode::ReadResponse, Stag(1), 0), &[]);
+        assert!(rig.stream.is_drained());
+    }
+
+    #[test]
     fn with_nothing_to_send_is_drained_at_once() {
         let mut rig = Rig::new(Role::Responder);
         assert!(!rig.stream.is_drained());
@@ -432,6 +442,15 @@ mod flushing {
         assert_eq!(rig.completions(), []);
         rig.assert_terminates(PROVOKED, PROVOKED_CODE);
         assert_eq!(rig.statuses(), [(1, Status::Flushed), (3, Status::Flushed)]);
+    }
+
+    #[test]
+    fn receives_flush_as_soon_as_an_error_is_found() {
+        let mut rig = Rig::responder();
+        rig.post_receive(1, 4);
+        rig.deliver(send_header(2), &[7]);
+        assert_eq!(rig.stream.state(), StreamState::Terminating);
+        assert_eq!(rig.statuses(), [(1, Status::Flushed)]);
     }
 
     #[test]
