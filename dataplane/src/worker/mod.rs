@@ -161,6 +161,11 @@ impl<D: Device> Worker<D> {
         &self.engine.device
     }
 
+    /// The port's queue back, for another worker; connections that are left are forgotten.
+    pub fn into_device(self) -> D {
+        self.engine.device
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> &WorkerCounters {
         &self.engine.counters
