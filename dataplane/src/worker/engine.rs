@@ -279,7 +279,8 @@ impl<D: Device> Engine<D> {
             StreamState::Terminated => {
                 let reason = match (streaming.stream.error(), streaming.stream.terminate_received()) {
                     (Some(error), _) => {
-                        self.counters.terminates_sent += 1;
+                        // An invalid first FPDU is not answered.
+                        self.counters.terminates_sent += u64::from(streaming.closing);
                         DisconnectReason::Error(error)
                     }
                     (None, Some(code)) => {
