@@ -26,7 +26,7 @@ use crate::config::{self, ConfigError, Line};
 use crate::output;
 use crate::plan::Plan;
 use crate::prompt::{Input, Prompt, TerminalGuard};
-use running::Running;
+use running::{RestingPort, Running};
 
 /// Why the program fails, and with which exit status.
 #[derive(Debug)]
@@ -88,8 +88,14 @@ fn serve(eal: &[String], options: &Options, mut script: Vec<Line>) -> Result<(),
     for (port, name) in eal.port_names() {
         output::line(format_args!("port {port}: {name}"));
     }
-    let mut appliance =
-        Appliance { eal, options: options.clone(), plan: Plan::default(), running: None, sender };
+    let mut appliance = Appliance {
+        eal,
+        options: options.clone(),
+        plan: Plan::default(),
+        running: None,
+        resting: Vec::new(),
+        sender,
+    };
     let result = appliance.script(script).and_then(|next| match next {
         Next::GoOn => appliance.wait(&messages),
         Next::Quit => Ok(()),
@@ -119,6 +125,8 @@ struct Appliance {
     options: Options,
     plan: Plan,
     running: Option<Running>,
+    /// The ports between `stop` and the next `start`: DPDK opens a virtual port only once.
+    resting: Vec<RestingPort>,
     sender: Sender<Message>,
 }
 
@@ -254,14 +262,14 @@ impl Appliance {
         Ok(Next::GoOn)
     }
 
-    fn start(&self, plan: &Plan) -> Result<Running, String> {
-        Running::start(&self.eal, plan, &self.options, &self.sender)
+    fn start(&mut self, plan: &Plan) -> Result<Running, String> {
+        Running::start(&self.eal, plan, &self.options, &self.sender, &mut self.resting)
     }
 
     /// Ends the poll cores, if they run.
     fn stop(&mut self) -> Result<(), Failure> {
         match self.running.take() {
-            Some(running) => running.stop().map_err(Failure::Run),
+            Some(running) => running.stop(&mut self.resting).map_err(Failure::Run),
             None => Ok(()),
         }
     }

@@ -40,10 +40,22 @@ const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What runs.
 pub(super) struct Running {
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<OpenPort>,
     pub(super) workers: Vec<RunningWorker>,
     pub(super) services: Vec<RunningService>,
     stop: Arc<AtomicBool>,
+}
+
+/// A port whose queues are with workers.
+pub(super) struct OpenPort {
+    pub(super) port: Port,
+    config: PortConfig,
+}
+
+/// A port whose queues no worker has.
+pub(super) struct RestingPort {
+    open: OpenPort,
+    queues: Vec<PortQueue>,
 }
 
 /// A poll core.
@@ -53,7 +65,7 @@ pub(super) struct RunningWorker {
     pub(super) lcore: u32,
     pub(super) handle: WorkerHandle,
     slots: Vec<SlotHandle>,
-    end: LcoreHandle<()>,
+    end: LcoreHandle<PortQueue>,
 }
 
 /// A service on one poll core.
@@ -79,6 +91,7 @@ impl Running {
         plan: &Plan,
         options: &Options,
         sender: &Sender<Message>,
+        resting: &mut Vec<RestingPort>,
     ) -> Result<Self, String> {
         let ports = eal.port_names();
         check_ports(plan, &ports)?;
@@ -96,10 +109,10 @@ impl Running {
         }
         let mut running =
             Self { ports: Vec::new(), workers: Vec::new(), services: Vec::new(), stop: Arc::default() };
-        match running.open(eal, plan, options, sender) {
+        match running.open(eal, plan, options, sender, resting) {
             Ok(()) => Ok(running),
             // What was started before must not run on.
-            Err(error) => Err(match running.stop() {
+            Err(error) => Err(match running.stop(resting) {
                 Ok(()) => error,
                 Err(more) => format!("{error}; {more}"),
             }),
@@ -112,14 +125,27 @@ impl Running {
         plan: &Plan,
         options: &Options,
         sender: &Sender<Message>,
+        resting: &mut Vec<RestingPort>,
     ) -> Result<(), String> {
         let mut lcores = eal.lcores().workers.into_iter();
         let nothing = PortPlan::default();
         for (port, _) in eal.port_names() {
             let port_plan = plan.port(port).unwrap_or(&nothing);
             let config = port_config(port_plan, options);
-            let (open, queues) = eal.open(port, &config).map_err(|error| error.to_string())?;
-            output::line(describe(&open, port_plan));
+            let RestingPort { open, queues } = match resting.iter().position(|it| it.open.port.id() == port) {
+                Some(index) if resting[index].open.config == config => resting.remove(index),
+                Some(_) => {
+                    return Err(format!(
+                        "port {port} was open with other settings, which DPDK keeps until the program ends; \
+                         restore them, or start the program anew"
+                    ));
+                }
+                None => {
+                    let (port, queues) = eal.open(port, &config).map_err(|error| error.to_string())?;
+                    RestingPort { open: OpenPort { port, config }, queues }
+                }
+            };
+            output::line(describe(&open.port, port_plan));
             self.ports.push(open);
             for (queue, device) in queues.into_iter().enumerate() {
                 let lcore = lcores.next().expect("there are enough of them");
@@ -149,28 +175,30 @@ impl Running {
             }
             Command::StopService { kind, local } => self.stop_service(*kind, *local),
             Command::ClearPortStats(ports) => {
-                self.ports.iter().filter(|port| ports.selects(port.id())).for_each(Port::clear_stats);
+                let selected = self.ports.iter().filter(|open| ports.selects(open.port.id()));
+                selected.for_each(|open| open.port.clear_stats());
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    /// Ends the workers, which close their connections, and then the ports.
-    pub(super) fn stop(self) -> Result<(), String> {
+    /// Ends the workers, which close their connections; the ports rest.
+    pub(super) fn stop(self, resting: &mut Vec<RestingPort>) -> Result<(), String> {
         self.stop.store(true, Ordering::Relaxed);
         let mut errors = Vec::new();
+        resting.extend(self.ports.into_iter().map(|open| RestingPort { open, queues: Vec::new() }));
         for worker in self.workers {
-            if let Err(panic) = worker.end.join() {
-                errors.push(panic.to_string());
+            match worker.end.join() {
+                Ok(queue) => {
+                    let port = resting.iter_mut().find(|it| it.open.port.id() == worker.port);
+                    port.expect("each worker has a queue of one of the ports").queues.push(queue);
+                }
+                Err(panic) => errors.push(panic.to_string()),
             }
         }
-        for port in self.ports {
-            let name = port.name().to_owned();
-            if port.stop().is_err() {
-                errors.push(format!("port {name} cannot be closed: a queue of it is still in use"));
-            }
-        }
+        // A port that lost a queue cannot be used again, and is closed.
+        resting.retain(|it| it.queues.len() == usize::from(it.open.config.queues));
         output::line("stopped");
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
@@ -194,6 +222,7 @@ impl Running {
         let run = move || {
             let _ended = ended;
             worker.run(&clock, &stop);
+            worker.into_device()
         };
         let end = eal.launch(lcore, run).map_err(|error| format!("lcore {lcore}: {error}"))?;
         output::line(format_args!("port {port} queue {queue}: poll core on lcore {lcore}"));

@@ -45,7 +45,7 @@ impl Appliance {
     fn closed_ports(&self, ports: PortSelector) -> Result<String, String> {
         let mut text = String::new();
         for (port, name) in self.eal.port_names().into_iter().filter(|(port, _)| ports.selects(*port)) {
-            let _ = writeln!(text, "port {port}: {name}, closed until `start`");
+            let _ = writeln!(text, "port {port}: {name}, idle until `start`");
         }
         if text.is_empty() { Err(no_such_port(ports)) } else { Ok(text) }
     }
@@ -58,7 +58,7 @@ impl Running {
         mut show: impl FnMut(&Port, &mut String) -> Result<(), String>,
     ) -> Result<String, String> {
         let mut text = String::new();
-        for port in self.ports.iter().filter(|port| ports.selects(port.id())) {
+        for port in self.ports.iter().map(|open| &open.port).filter(|port| ports.selects(port.id())) {
             let _ = writeln!(text, "port {}: {}", port.id(), port.name());
             show(port, &mut text)?;
         }
