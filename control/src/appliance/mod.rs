@@ -61,25 +61,25 @@ enum Next {
 pub fn run(invocation: Invocation) -> Result<(), Failure> {
     match invocation {
         Invocation::Check(file) => {
-            let script = config::check(&file).map_err(usage)?;
+            let script = config::check(&file).map_err(|errors| usage(&errors))?;
             output::line(format_args!("{}: {} commands, no errors", file.display(), script.commands.len()));
             Ok(())
         }
         Invocation::File { file, options } => {
-            let script = config::check(&file).map_err(usage)?;
+            let script = config::check(&file).map_err(|errors| usage(&errors))?;
             serve(&script.eal, &options.over(script.app), script.commands)
         }
         Invocation::Direct { eal, options } => serve(&eal, &options, Vec::new()),
     }
 }
 
-fn usage(errors: Vec<ConfigError>) -> Failure {
+fn usage(errors: &[ConfigError]) -> Failure {
     Failure::Usage(errors.iter().map(ToString::to_string).collect())
 }
 
 fn serve(eal: &[String], options: &Options, mut script: Vec<Line>) -> Result<(), Failure> {
     if let Some(file) = &options.cmdline_file {
-        script.extend(config::read_commands(file).map_err(usage)?);
+        script.extend(config::read_commands(file).map_err(|errors| usage(&errors))?);
     }
     let _terminal = TerminalGuard::new();
     let (sender, messages) = channel::unbounded();

@@ -186,6 +186,7 @@ impl Running {
     /// Ends the workers, which close their connections; the ports rest.
     pub(super) fn stop(self, resting: &mut Vec<RestingPort>) -> Result<(), String> {
         self.stop.store(true, Ordering::Relaxed);
+        let ran = !self.workers.is_empty();
         let mut errors = Vec::new();
         resting.extend(self.ports.into_iter().map(|open| RestingPort { open, queues: Vec::new() }));
         for worker in self.workers {
@@ -199,7 +200,9 @@ impl Running {
         }
         // A port that lost a queue cannot be used again, and is closed.
         resting.retain(|it| it.queues.len() == usize::from(it.open.config.queues));
-        output::line("stopped");
+        if ran {
+            output::line("stopped");
+        }
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 

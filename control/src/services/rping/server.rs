@@ -169,8 +169,8 @@ impl RpingServer {
         Arc::clone(&self.counters)
     }
 
-    fn event(&mut self, event: Event, verbs: &mut dyn Verbs) {
-        match event {
+    fn event(&mut self, event: &Event, verbs: &mut dyn Verbs) {
+        match *event {
             Event::Listening { listener, .. } => {
                 self.listener = Listener::Up(listener);
                 self.supervision.set(ServiceState::Listening);
@@ -444,7 +444,7 @@ impl Application for RpingServer {
         }
         for _ in 0..BURST_MAX {
             let Some(event) = verbs.next_event() else { break };
-            self.event(event, verbs);
+            self.event(&event, verbs);
             busy = true;
         }
         if self.supervision.is_stopping() {

@@ -341,8 +341,8 @@ impl RawClient {
 
 #[test]
 fn a_peer_that_breaks_the_protocol_loses_its_connection_only() {
-    let good = |raw: &RawClient| Advertisement { offset: 0, stag: raw.stag, size: 64 };
-    let cases: [(&str, fn(Advertisement) -> Vec<Vec<u8>>); 9] = [
+    type Messages = fn(Advertisement) -> Vec<Vec<u8>>;
+    let cases: [(&str, Messages); 9] = [
         ("nothing to read", |good| vec![Advertisement { size: 0, ..good }.emit().to_vec()]),
         ("more than there is room for", |good| {
             vec![Advertisement { size: SIZE_MAX + 1, ..good }.emit().to_vec()]
@@ -363,6 +363,7 @@ fn a_peer_that_breaks_the_protocol_loses_its_connection_only() {
             vec![Advertisement { stag: Stag(!good.stag.0), ..good }.emit().to_vec()]
         }),
     ];
+    let good = |raw: &RawClient| Advertisement { offset: 0, stag: raw.stag, size: 64 };
     for (name, messages) in cases {
         let mut world = World::new(1);
         let raw = RawClient::connect(&mut world);
