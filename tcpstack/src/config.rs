@@ -89,7 +89,7 @@ impl Default for StackConfig {
             msl: Duration::from_secs(30),
             // req 9293-3.8.4-2
             keepalive: None,
-            challenge_acks: 10,
+            challenge_acks: 100,
             resets: 1000,
             // 50 us at 100 Gb/s are 625 KB.
             receive_window: 1 << 20,

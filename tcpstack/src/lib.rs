@@ -19,3 +19,9 @@ pub mod queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod time;
+pub mod config;
+pub mod flow;
+pub mod seq;
+pub mod stack;
+pub mod tcp;
+pub mod timer;

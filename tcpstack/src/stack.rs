@@ -63,7 +63,7 @@ pub struct Stack<D: Device> {
     /// Connections with events.
     events: VecDeque<ConnectionId>,
     /// Connections that wait for a neighbour, and the interface's count when it was last looked at.
-    waiting: Vec<u32>,
+    waiting: Vec<ConnectionId>,
     resolutions: u64,
     early: EarlyBudget,
     secret: Secret,
@@ -153,10 +153,11 @@ impl<D: Device> Stack<D> {
         self.interface.poll(device, &mut self.out, now);
         if self.interface.resolutions() != self.resolutions {
             self.resolutions = self.interface.resolutions();
-            for index in core::mem::take(&mut self.waiting) {
-                if let Some(connection) = self.connection_at(index) {
+            for id in core::mem::take(&mut self.waiting) {
+                // Some may be gone by now, and their places taken.
+                if let Some(connection) = self.connection_mut(id) {
                     connection.waiting = false;
-                    self.add_work(index);
+                    self.add_work(id.index);
                 }
             }
         }
@@ -224,12 +225,8 @@ impl<D: Device> Stack<D> {
     ) {
         let TcpDatagram { frame, source, destination, source_mac, .. } = datagram;
         let Some(connection) = slot(&mut self.connections, index) else { return };
-        let mut context = Context {
-            now,
-            config: &self.config,
-            counters: &mut self.counters,
-            early: &mut self.early,
-        };
+        let mut context =
+            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early };
         let before = connection.state;
         let outcome = connection.arrives(segment, frame, &mut context);
         let after = connection.state;
@@ -508,7 +505,8 @@ impl<D: Device> Stack<D> {
                 }
                 if !connection.waiting && progress == Progress::Waiting {
                     connection.waiting = true;
-                    self.waiting.push(index);
+                    let generation = self.connections[index as usize].generation;
+                    self.waiting.push(ConnectionId { index, generation });
                 }
             }
         }
@@ -539,7 +537,8 @@ impl<D: Device> Stack<D> {
     /// Puts a connection with events into their queue.
     #[inline]
     fn publish(&mut self, index: u32) {
-        let Some(Slot { generation, connection: Some(connection) }) = self.connections.get_mut(index as usize)
+        let Some(Slot { generation, connection: Some(connection) }) =
+            self.connections.get_mut(index as usize)
         else {
             return;
         };
@@ -553,7 +552,7 @@ impl<D: Device> Stack<D> {
     #[inline]
     fn free_if_done(&mut self, index: u32) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
-        if !connection.released || connection.in_work || connection.waiting {
+        if !connection.released || connection.in_work {
             return;
         }
         self.timers.clear(index);
@@ -565,14 +564,7 @@ impl<D: Device> Stack<D> {
 
     /// A reset for a segment that nobody wants; never in answer to a reset.
     #[cold]
-    fn send_reset(
-        &mut self,
-        reset: Reset,
-        segment: &Segment,
-        way: Way,
-        device: &mut D,
-        now: Instant,
-    ) {
+    fn send_reset(&mut self, reset: Reset, segment: &Segment, way: Way, device: &mut D, now: Instant) {
         if segment.flags.contains(Flags::RST) {
             return;
         }
@@ -609,10 +601,6 @@ impl<D: Device> Stack<D> {
         wrap(&mut frame, header, &options.emit(), &template, self.offload);
         self.counters.segments_sent += 1;
         self.out.push(frame).is_ok()
-    }
-
-    fn connection_at(&mut self, index: u32) -> Option<&mut Connection<D::Frame>> {
-        slot(&mut self.connections, index)
     }
 }
 

@@ -79,7 +79,12 @@ impl<D: Device> Stack<D> {
     // req 9293-3.9.1.2-1
     // req 9293-3.7.4-2: nothing is ever held back to be joined with more.
     #[inline]
-    pub fn send(&mut self, id: ConnectionId, record: D::Frame, push: bool) -> Result<(), SendError<D::Frame>> {
+    pub fn send(
+        &mut self,
+        id: ConnectionId,
+        record: D::Frame,
+        push: bool,
+    ) -> Result<(), SendError<D::Frame>> {
         let Some(connection) = checked(&mut self.connections, id) else {
             return Err(SendError::NotOpen(record));
         };

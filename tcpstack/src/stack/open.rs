@@ -2,9 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{
-    ConnectError, ConnectionId, ListenError, ListenerId, Reset, Slot, Stack, TIME_WAIT, Way,
-};
+use super::{ConnectError, ConnectionId, ListenError, ListenerId, Reset, Slot, Stack, TIME_WAIT, Way};
 use crate::addr;
 use crate::device::{Device, Frame};
 use crate::flow::FlowKey;
@@ -213,7 +211,8 @@ impl<D: Device> Stack<D> {
                 Some(after)
             }
         };
-        let connection = Connection::open(&self.opening(local, remote, route, None, after, now), &self.config, now);
+        let connection =
+            Connection::open(&self.opening(local, remote, route, None, after, now), &self.config, now);
         Ok(self.admit(key, connection))
     }
 
@@ -339,8 +338,8 @@ impl<D: Device> Stack<D> {
             match self.flows.peek(&FlowKey::of(local, remote)) {
                 None => return Ok(local),
                 Some(index) if index & TIME_WAIT != 0 && in_time_wait.is_none() => {
-                    in_time_wait = Some(local)
-                        .filter(|_| self.is_reusable((index & !TIME_WAIT) as usize, now));
+                    in_time_wait =
+                        Some(local).filter(|_| self.is_reusable((index & !TIME_WAIT) as usize, now));
                 }
                 Some(_) => {}
             }

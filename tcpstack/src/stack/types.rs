@@ -162,7 +162,9 @@ impl<F> SendError<F> {
     /// The record.
     pub fn into_record(self) -> F {
         match self {
-            Self::NotOpen(record) | Self::Full(record) | Self::Size(record) | Self::Headroom(record) => record,
+            Self::NotOpen(record) | Self::Full(record) | Self::Size(record) | Self::Headroom(record) => {
+                record
+            }
         }
     }
 }

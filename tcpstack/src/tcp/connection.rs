@@ -40,6 +40,8 @@ pub(crate) struct Connection<F: Frame> {
     pub(crate) in_events: bool,
     /// Whether it waits for its neighbour's Ethernet address.
     pub(crate) waiting: bool,
+    /// The neighbour is to be told that there was progress.
+    pub(crate) progressed: bool,
     /// A SYN or SYN,ACK is to be sent.
     pub(crate) syn_due: bool,
     /// A reset is to be sent, then nothing any more.
@@ -121,7 +123,8 @@ impl TimestampState {
     /// The option of a segment that is sent now.
     #[inline]
     pub(crate) fn stamp(&self, now: Instant) -> Timestamps {
-        let ticks = u32::try_from((now.as_nanos() >> TIMESTAMP_SHIFT) & 0xffff_ffff).expect("32 bits are left");
+        let ticks =
+            u32::try_from((now.as_nanos() >> TIMESTAMP_SHIFT) & 0xffff_ffff).expect("32 bits are left");
         Timestamps { value: ticks.wrapping_add(self.offset), echo: self.recent }
     }
 }
@@ -197,6 +200,7 @@ impl<F: Frame> Connection<F> {
             in_work: false,
             in_events: false,
             waiting: false,
+            progressed: false,
             syn_due: true,
             reset_due: false,
             released: false,

@@ -193,12 +193,12 @@ impl<F: Frame> Connection<F> {
             frame.trim_front(segment.header_len);
             let len = segment.payload_len;
             match self.receiver.accept(segment.seq, frame, context.early) {
-                Placement::InOrder { octets, filled } => {
+                Placement::InOrder { octets, news } => {
                     context.counters.octets_received += u64::from(octets);
                     self.events.insert(Events::READABLE);
                     self.ack.note(octets, context.now, context.config.delayed_ack);
                     // RFC 5681 section 4.2: a gap that is filled, even in part, is told at once.
-                    self.ack.now |= filled;
+                    self.ack.now |= news;
                 }
                 Placement::Early => {
                     self.ack.full = self.ack.full.max(len);
@@ -286,7 +286,12 @@ impl<F: Frame> Connection<F> {
 
     /// The acknowledgment and the window of an acceptable segment. `Some` ends the processing.
     #[inline]
-    fn process_ack(&mut self, segment: &Segment, octets: &[u8], context: &mut Context<'_>) -> Option<Outcome> {
+    fn process_ack(
+        &mut self,
+        segment: &Segment,
+        octets: &[u8],
+        context: &mut Context<'_>,
+    ) -> Option<Outcome> {
         let now = context.now;
         let ack = segment.ack;
         // RFC 5961 section 5.
@@ -299,7 +304,8 @@ impl<F: Frame> Connection<F> {
         self.heard_at = now;
         let window = u32::from(segment.window) << self.sender.scale;
         let blocks = self.sack_blocks(segment, octets);
-        if ack == self.sender.una && window == self.sender.wnd && blocks.is_empty() && segment.payload_len > 0 {
+        if ack == self.sender.una && window == self.sender.wnd && blocks.is_empty() && segment.payload_len > 0
+        {
             // The other side only sends: nothing is new.
             self.sender.update_window(segment.seq, ack, window);
             return None;
@@ -320,6 +326,7 @@ impl<F: Frame> Connection<F> {
             }
             self.retries = 0;
             self.progress_at = now;
+            self.progressed = true;
             let flight = self.flight(flight_before, delivered);
             let was_in_recovery = self.congestion.in_recovery();
             let mut response = self.congestion.acknowledge(acknowledged.octets, flight);
@@ -328,9 +335,12 @@ impl<F: Frame> Connection<F> {
             }
             self.respond(response, was_in_recovery, context);
             // RFC 6298 section 5: restarted by what is new (5.3), stopped when all is told (5.2).
-            self.timer =
-                if self.sender.has_outstanding() { Timer::Retransmit(now + self.rto.value()) } else { Timer::Off };
-            self.sender.update_window(segment.seq, ack, window);
+            self.timer = if self.sender.has_outstanding() {
+                Timer::Retransmit(now + self.rto.value())
+            } else {
+                Timer::Off
+            };
+            self.sender.set_window(segment.seq, ack, window);
         } else {
             let changed = self.sender.update_window(segment.seq, ack, window);
             // RFC 5681 section 2, and RFC 6675 section 2 with SACK.
@@ -373,13 +383,7 @@ impl<F: Frame> Connection<F> {
     }
 
     fn flight(&self, octets: u32, delivered: u32) -> Flight {
-        Flight {
-            una: self.sender.una,
-            nxt: self.sender.nxt,
-            octets,
-            pipe: self.sender.flight(),
-            delivered,
-        }
+        Flight { una: self.sender.una, nxt: self.sender.nxt, octets, pipe: self.sender.flight(), delivered }
     }
 
     /// The SACK blocks of a segment; none without options beyond the timestamps.
@@ -434,6 +438,15 @@ impl<F: Frame> Connection<F> {
             return Outcome::Continue;
         }
         if self.state == State::SynReceived && segment.flags.contains(Flags::SYN) && segment.seq == self.irs {
+            let acknowledges = segment.flags.contains(Flags::ACK)
+                && segment.ack.after(self.sender.una)
+                && segment.ack.at_or_before(self.sender.nxt);
+            if acknowledges {
+                // Both opened: this is the peer's answer to our SYN (RFC 9293 figure 8, line 6).
+                self.synchronized(segment, context);
+                self.ack.now = true;
+                return Outcome::Continue;
+            }
             // The peer's SYN again: our answer was lost.
             if self.challenge.allow(context.config.challenge_acks, context.now) {
                 self.syn_due = true;

@@ -94,7 +94,8 @@ impl Options {
     /// SACK blocks that do not fit are left out.
     pub fn emit(&self) -> OptionOctets {
         let mut out = OptionOctets::new();
-        let mut put = |octets: &[u8]| out.try_extend_from_slice(octets).expect("what is put in fits the header");
+        let mut put =
+            |octets: &[u8]| out.try_extend_from_slice(octets).expect("what is put in fits the header");
         if let Some(mss) = self.mss {
             let [hi, lo] = mss.to_be_bytes();
             put(&[kind::MSS, 4, hi, lo]);

@@ -95,7 +95,8 @@ impl<F: Frame> Connection<F> {
     pub(crate) fn squeeze<D: Device<Frame = F>>(&mut self, egress: &mut Egress<'_, D>) {
         let Some(index) = self.sender.first_unsent() else { return };
         let room = self.sender.wnd.saturating_sub(self.sender.flight());
-        if room > 0 && room < self.sender.record(index).len && !self.sender.split(index, room, egress.device) {
+        if room > 0 && room < self.sender.record(index).len && !self.sender.split(index, room, egress.device)
+        {
             egress.counters.no_frame += 1;
         }
     }
@@ -106,6 +107,9 @@ impl<F: Frame> Connection<F> {
         if let Some(template) = &self.template
             && egress.interface.template_is_current(template)
         {
+            if core::mem::take(&mut self.progressed) {
+                egress.interface.confirm(template.neighbor());
+            }
             return Progress::Done;
         }
         let Some(route) = egress.interface.route(self.remote.ip()) else {
@@ -129,7 +133,8 @@ impl<F: Frame> Connection<F> {
             && self.sender.first_unsent().is_some()
             && egress.now - self.sent_at > self.rto.value()
         {
-            let window = super::congestion::Congestion::initial_window(self.emss, egress.config.initial_window);
+            let window =
+                super::congestion::Congestion::initial_window(self.emss, egress.config.initial_window);
             self.congestion.restart(window);
         }
         let Some(template) = self.template else { return Progress::Waiting };
@@ -208,8 +213,7 @@ impl<F: Frame> Connection<F> {
             }
             return Progress::Done;
         }
-        let flags =
-            if self.state == State::SynSent { Flags::SYN } else { Flags::SYN | Flags::ACK };
+        let flags = if self.state == State::SynSent { Flags::SYN } else { Flags::SYN | Flags::ACK };
         let seq = self.iss;
         if !self.send_control(seq, flags, egress) {
             return Progress::Again;
@@ -256,7 +260,8 @@ impl<F: Frame> Connection<F> {
         } else {
             self.ack_options(flags, egress.now)
         };
-        let header = if flags.contains(Flags::SYN) { self.syn_header(flags) } else { self.header(seq, flags) };
+        let header =
+            if flags.contains(Flags::SYN) { self.syn_header(flags) } else { self.header(seq, flags) };
         wrap(&mut frame, &header, &options, &template, egress.offload);
         if egress.out.push(frame).is_err() {
             unreachable!("there was room just now");
@@ -303,8 +308,7 @@ impl<F: Frame> Connection<F> {
         let Offer { window_scale, timestamps, sack } = self.offer;
         Options {
             mss: Some(u16::try_from(self.mss_local).unwrap_or(u16::MAX)),
-            window_scale: window_scale
-                .then_some(Receiver::<F>::scale_for(self.receiver.window_max())),
+            window_scale: window_scale.then_some(Receiver::<F>::scale_for(self.receiver.window_max())),
             sack_permitted: sack,
             timestamps: self.timestamps.filter(|_| timestamps).map(|state| state.stamp(now)),
             ..Options::default()
@@ -313,10 +317,8 @@ impl<F: Frame> Connection<F> {
     }
 
     fn ack_options(&self, flags: Flags, now: Instant) -> OptionOctets {
-        let timestamps = self
-            .timestamps
-            .filter(|_| !flags.contains(Flags::RST))
-            .map(|state| state.stamp(now));
+        let timestamps =
+            self.timestamps.filter(|_| !flags.contains(Flags::RST)).map(|state| state.stamp(now));
         let mut options = Options { timestamps, ..Options::default() };
         if self.sack && self.receiver.has_gap() {
             options.sack = self.receiver.sack_blocks();

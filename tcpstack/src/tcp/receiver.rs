@@ -33,8 +33,9 @@ pub(crate) struct EarlyBudget {
 /// What became of a segment's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// It was next in order; `filled` when early frames became due with it.
-    InOrder { octets: u32, filled: bool },
+    /// It was next in order; `news` when the peer waits to hear of it: early frames became due
+    /// with it, or not all of it was inside the window.
+    InOrder { octets: u32, news: bool },
     /// It is kept beyond a gap.
     Early,
     /// All of it had come before.
@@ -110,6 +111,8 @@ impl<F: Frame> Receiver<F> {
     pub(crate) fn synchronize(&mut self, irs: SeqNumber, mss: u32, scale: u8) {
         self.nxt = irs + 1;
         self.edge = self.nxt + self.syn_window().into();
+        // No more than the field can say.
+        self.window_max = self.window_max.min(u32::from(u16::MAX) << scale);
         self.step = (2 * mss).min(self.window_max / 2).max(1);
         self.scale = scale;
     }
@@ -167,6 +170,7 @@ impl<F: Frame> Receiver<F> {
         // Nothing beyond the window, and nothing beyond the end.
         let limit = self.fin.map_or(self.edge, |fin| self.edge.min(fin));
         frame.truncate(octets(limit.since(seq)));
+        let cut = len_of(&frame) < len - old;
         let len = len_of(&frame);
         if len == 0 {
             return Placement::OutOfWindow;
@@ -181,7 +185,7 @@ impl<F: Frame> Receiver<F> {
         if filled {
             self.advance(budget);
         }
-        Placement::InOrder { octets: len, filled }
+        Placement::InOrder { octets: len, news: filled || cut }
     }
 
     /// Notes the peer's FIN at `seq`; a second one at another place is ignored.
@@ -260,11 +264,6 @@ impl<F: Frame> Receiver<F> {
     /// Octets that the application has not released.
     pub(crate) fn unreleased(&self) -> u32 {
         self.unreleased
-    }
-
-    /// Frames that the application has not fetched.
-    pub(crate) fn ready_len(&self) -> usize {
-        self.ready.len()
     }
 
     /// Drops the early frames: nothing will fill the gap any more.

@@ -155,7 +155,10 @@ impl Header {
     /// When `out` is too short, or the options are too long or no multiple of four.
     #[inline]
     pub fn emit(&self, out: &mut [u8], options: &[u8]) {
-        assert!(options.len() <= OPTIONS_MAX && options.len().is_multiple_of(4), "options are padded and fit");
+        assert!(
+            options.len() <= OPTIONS_MAX && options.len().is_multiple_of(4),
+            "options are padded and fit"
+        );
         let words = u8::try_from(Self::len(options) / 4).expect("at most 15 words");
         let mut header = [0; HEADER_LEN];
         header[0..2].copy_from_slice(&self.source_port.to_be_bytes());

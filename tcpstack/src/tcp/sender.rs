@@ -183,22 +183,25 @@ impl<F: Frame> Sender<F> {
         Acknowledged { octets, reported, rtt: oldest.filter(|_| clean).map(|sent_at| now - sent_at) }
     }
 
-    /// Takes the window of an acceptable segment, unless a newer one has told it already.
-    ///
-    /// Returns whether it changed.
+    /// Takes the window of a segment that acknowledges nothing new, unless a newer one has told
+    /// it already. Returns whether it changed.
     // req 9293-3.1-1
     pub(crate) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u32) -> bool {
-        if !(self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack))) {
+        // Windows count from their acknowledgment: an old one's would reach too far from here.
+        if ack != self.una {
             return false;
         }
-        (self.wl1, self.wl2) = (seq, ack);
+        // As the peer's edge never moves back, the one that is farther is also newer.
+        let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
+        if !newer && window <= self.wnd {
+            return false;
+        }
         let changed = self.wnd != window;
-        self.wnd = window;
-        self.wnd_max = self.wnd_max.max(window);
+        self.set_window(seq, ack, window);
         changed
     }
 
-    /// Takes the window of the segment that synchronized the connection.
+    /// Takes the window of a segment that acknowledges something new: none told it later.
     pub(crate) fn set_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u32) {
         (self.wl1, self.wl2) = (seq, ack);
         self.wnd = window;

@@ -6,8 +6,8 @@
 
 use core::time::Duration;
 
-use super::connection::{Connection, NEVER};
 use super::congestion::Flight;
+use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::sender::Fin;
 use super::state::State;
@@ -71,7 +71,12 @@ pub(crate) enum Expired {
 
 impl<F: Frame> Connection<F> {
     /// Looks at the timer; the caller sends what it asks for.
-    pub(crate) fn expire(&mut self, now: Instant, config: &StackConfig, counters: &mut TcpCounters) -> Expired {
+    pub(crate) fn expire(
+        &mut self,
+        now: Instant,
+        config: &StackConfig,
+        counters: &mut TcpCounters,
+    ) -> Expired {
         if self.timer.expires() > now {
             return Expired::Nothing;
         }
@@ -111,14 +116,20 @@ impl<F: Frame> Connection<F> {
     }
 
     // req 9293-3.8.3-1
-    fn retransmission_timeout(&mut self, now: Instant, config: &StackConfig, counters: &mut TcpCounters) -> Expired {
+    fn retransmission_timeout(
+        &mut self,
+        now: Instant,
+        config: &StackConfig,
+        counters: &mut TcpCounters,
+    ) -> Expired {
         if !self.sender.has_outstanding() {
             self.timer = Timer::Off;
             return Expired::Nothing;
         }
         match self.state {
             State::SynSent | State::SynReceived => {
-                let retries = if self.listener.is_some() { config.syn_ack_retries } else { config.syn_retries };
+                let retries =
+                    if self.listener.is_some() { config.syn_ack_retries } else { config.syn_retries };
                 if self.retries >= retries {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
@@ -162,7 +173,8 @@ impl<F: Frame> Connection<F> {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
         let interval = self.rto.value().saturating_mul(1 << probes.saturating_add(1).min(20));
-        self.timer = Timer::Persist { at: now + interval.min(config.rto_max), probes: probes.saturating_add(1) };
+        self.timer =
+            Timer::Persist { at: now + interval.min(config.rto_max), probes: probes.saturating_add(1) };
         if self.sender.wnd > 0 {
             return Expired::Squeeze;
         }
