@@ -106,7 +106,7 @@ impl Line {
                 let mut spins = 0_u32;
                 while self.turn.load(Ordering::Acquire) != turn {
                     spins += 1;
-                    if spins % (1 << 20) == 0 && began.elapsed() > BATCH_MAX {
+                    if spins.is_multiple_of(1 << 20) && began.elapsed() > BATCH_MAX {
                         return None;
                     }
                     std::hint::spin_loop();

@@ -172,8 +172,9 @@ pub struct RpingOptions {
 /// Options that all tasks share.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// TCP port of the peer [default: 18515, for rping 7174].
-    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    /// TCP port of the peer [default: 18515, for rping 7174]; not with --loopback.
+    #[arg(short, long, value_name = "PORT", conflicts_with = "loopback",
+          value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 
     /// Run both ends on this machine.
@@ -207,6 +208,10 @@ pub struct Common {
     /// The MPA revision to offer.
     #[arg(long, value_name = "1|2", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub mpa_rev: u8,
+
+    /// Ask for MPA's peer-to-peer model (revision 2).
+    #[arg(long)]
+    pub peer_to_peer: bool,
 
     /// Where the test runs: on the worker's core, or on one of its own behind rings.
     #[arg(long, value_enum, default_value_t = Placement::Worker)]

@@ -15,6 +15,7 @@ pub mod calibrate;
 pub mod cli;
 pub mod plan;
 pub mod report;
+pub mod run;
 pub mod stats;
 pub mod traffic;
 

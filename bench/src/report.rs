@@ -295,17 +295,21 @@ pub fn verified(out: &mut impl Write, verified: &Verified) -> io::Result<()> {
 ///
 /// # Errors
 /// When `out` takes nothing.
-pub fn foot(out: &mut impl Write, before: Option<PingPong>, after: Option<PingPong>) -> io::Result<()> {
-    writeln!(out, "{LINE}")?;
-    if let (Some(before), Some(after)) = (before, after) {
-        let (before, after) = (before.round_trip.as_nanos(), after.round_trip.as_nanos());
-        writeln!(
-            out,
-            " Calibration before and after: {before} ns -> {after} ns{}",
-            steadiness(before, after)
-        )?;
-    }
-    Ok(())
+pub fn foot(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{LINE}")
+}
+
+/// Prints how the cores' distance changed during the run.
+///
+/// # Errors
+/// When `out` takes nothing.
+pub fn calibration(out: &mut impl Write, before: PingPong, after: PingPong) -> io::Result<()> {
+    let (before, after) = (before.round_trip.as_nanos(), after.round_trip.as_nanos());
+    writeln!(
+        out,
+        " A cache line's round trip between the cores, before and after: {before} ns -> {after} ns{}",
+        steadiness(before, after)
+    )
 }
 
 /// Writes documents as JSON: one as an object, several as an array.
@@ -423,9 +427,9 @@ mod tests {
 
     #[test]
     fn a_host_that_moved_the_cores_is_pointed_out() {
-        let figure = |nanos| Some(PingPong { cores: (0, 1), round_trip: Duration::from_nanos(nanos) });
-        let text = printed(|out| foot(out, figure(110), figure(530)));
+        let figure = |nanos| PingPong { cores: (0, 1), round_trip: Duration::from_nanos(nanos) };
+        let text = printed(|out| calibration(out, figure(110), figure(530)));
         assert!(text.contains("110 ns -> 530 ns") && text.contains("do not trust"), "{text}");
-        assert!(!printed(|out| foot(out, figure(110), figure(120))).contains("trust"));
+        assert!(!printed(|out| calibration(out, figure(110), figure(120))).contains("trust"));
     }
 }

@@ -42,13 +42,12 @@ fn eal_options_end_at_the_dashes() {
 #[test]
 fn perftests_letters_mean_what_they_mean_there() {
     let options = measure(
-        "bench --loopback read_bw -n 7 -t 9 -r 11 -Q 3 -q 5 -o 4 -b -p 99 -H -R --report_gbits --out_json \
+        "bench --loopback read_bw -n 7 -t 9 -r 11 -Q 3 -q 5 -o 4 -b -H -R --report_gbits --out_json \
          --out_json_file=x.json --data_validation --perform_warm_up",
     );
     assert_eq!(options.iterations, Some(7));
     assert_eq!((options.tx_depth, options.rx_depth, options.cq_mod), (9, 11, Some(3)));
     assert_eq!((options.queue_pairs, options.outstanding_reads), (5, 4));
-    assert_eq!(options.common.port, Some(99));
     assert!(options.bidirectional && options.report_histogram && options.report_gbits && options.rdma_cm);
     assert!(options.out_json && options.data_validation && options.warm_up);
     assert_eq!(options.out_json_file, Some("x.json".into()));

@@ -69,6 +69,8 @@ pub enum Notice {
     },
     /// All is closed; nothing more comes.
     Ended,
+    /// The process of the peer is gone; said by who watches it, not by the harness.
+    PeerGone,
 }
 
 /// What a leg came to.
@@ -185,7 +187,7 @@ enum State {
     /// Connections come up.
     Opening(Links),
     /// All are up.
-    Running(Links, Task),
+    Running(Links, Box<Task>),
     /// Connections go, since then; whether this was the last leg.
     Closing { links: Links, since: Instant, last: bool },
     /// Nothing is left.
@@ -225,7 +227,7 @@ impl Harness {
                     self.notices.send(Notice::Connected { leg: self.current, negotiated }).ok();
                     let mut links = links.take();
                     let task = Task::begin(leg, &mut links, now);
-                    self.state = State::Running(links, task);
+                    self.state = State::Running(links, Box::new(task));
                 }
             }
             State::Running(links, task) => {
@@ -324,7 +326,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 enum Task {
     Bandwidth(Bandwidth),
-    Latency(Box<Latency>),
+    Latency(Latency),
     Verify(Verify),
 }
 
@@ -332,7 +334,7 @@ impl Task {
     fn begin(leg: &Leg, links: &mut Links, now: Instant) -> Self {
         match leg.plan.mode {
             Mode::Bandwidth => Self::Bandwidth(Bandwidth::begin(leg, links, now)),
-            Mode::Latency => Self::Latency(Box::new(Latency::begin(leg))),
+            Mode::Latency => Self::Latency(Latency::begin(leg)),
             Mode::Verify => Self::Verify(Verify::begin(leg)),
         }
     }

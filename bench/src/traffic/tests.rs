@@ -82,7 +82,7 @@ impl Pair {
                 }
                 Notice::Failed { leg, error } => panic!("leg {leg}: {error}"),
                 Notice::Connected { negotiated, .. } => assert!(negotiated.crc),
-                Notice::Ended => {}
+                Notice::Ended | Notice::PeerGone => {}
             }
         }
         assert_eq!(outcomes.len(), count);

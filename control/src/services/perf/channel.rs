@@ -376,7 +376,7 @@ impl Channel {
         let request = SendRequest {
             id: MESSAGE_ID,
             operation: SendOperation::Send { invalidate: None, solicited: true },
-            sg_list: single(self.stag, offset, MESSAGE_LEN as u32),
+            sg_list: single(self.stag, offset, MESSAGE_SGE_LEN),
             signaled: false,
             // A Send may overtake the Reads before it, and both of these say that all is done.
             fence: matches!(message, Message::Finish | Message::Finished { .. }),
@@ -411,7 +411,10 @@ const RECEIVE_OCTETS: usize = 512 << 10;
 /// A verified round takes no more than this (but at least two messages): it is compared in one go.
 const ROUND_OCTETS: usize = 4 << 20;
 
-const _: () = assert!(MESSAGE_LEN <= ALIGN);
+const _: () = assert!(MESSAGE_LEN <= ALIGN && MESSAGE_LEN == MESSAGE_SGE_LEN as usize);
+
+/// A message's length in a scatter/gather element.
+const MESSAGE_SGE_LEN: u32 = 40;
 
 /// Where things are in an arena; the same at both ends of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

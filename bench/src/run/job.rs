@@ -1,0 +1,230 @@
+//! What runs on a worker, and the thread that tells of it.
+//!
+//! The worker's thread never prints: it hands notices to a thread that sleeps until there is one.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use control::services::rping_client::{ClientConfig, ClientError, Report, Round, RpingClient};
+use dataplane::verbs::{Application, Verbs};
+use iwarp::mpa::Profile;
+
+use super::child::Child;
+use super::reporter::Reporter;
+use super::{RunError, json_file, system};
+use crate::cli::{Idle, Options, Placement, RpingOptions};
+use crate::plan;
+use crate::report::Unit;
+use crate::traffic::{Harness, Notice, Peer};
+
+/// An application and what is made of its notices.
+pub(super) struct Job {
+    pub(super) application: Box<dyn Application + Send>,
+    pub(super) reporter: JoinHandle<Result<(), RunError>>,
+    /// Set when there is nothing more to run.
+    pub(super) done: Arc<AtomicBool>,
+}
+
+/// Where a job runs, as far as it cannot find out itself.
+pub(super) struct Place<'a> {
+    pub(super) wire: String,
+    pub(super) cores: String,
+    /// A cache line's round trip between the cores, just now.
+    pub(super) ping_pong_ns: Option<u64>,
+    /// The other process of a loopback.
+    pub(super) child: Option<&'a mut Child>,
+}
+
+/// Why rping failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PingError {
+    /// The client.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Sizes that no server takes.
+    #[error("a round has at most {0} octets")]
+    TooLarge(u32),
+    /// The user's wish.
+    #[error("interrupted")]
+    Interrupted,
+    /// The other process.
+    #[error("the other end of the loopback ended")]
+    PeerGone,
+    /// The worker.
+    #[error("the worker ended before rping did")]
+    NoResult,
+}
+
+impl Job {
+    /// perftest's tests.
+    pub(super) fn tests(
+        options: &Options,
+        remote: SocketAddr,
+        profile: Profile,
+        mtu: usize,
+        place: Place<'_>,
+        interrupt: &Arc<AtomicBool>,
+    ) -> Result<Self, RunError> {
+        let legs = plan::legs(options)?;
+        let (sender, notices) = mpsc::channel();
+        if let Some(child) = place.child {
+            let sender = sender.clone();
+            child.watch(move || drop(sender.send(Notice::PeerGone)));
+        }
+        let app = match options.common.app {
+            Placement::Worker => "application on the worker",
+            Placement::Ring => "application behind rings",
+        };
+        let idle = match options.common.idle {
+            Idle::Busy => "busy polling",
+            Idle::Yield => "yielding when idle",
+        };
+        let reporter = Reporter {
+            legs: legs.clone(),
+            unit: if options.report_gbits { Unit::GigaBits } else { Unit::MebiBytes },
+            histogram: options.report_histogram,
+            json: json_file(options),
+            wire: place.wire,
+            mtu,
+            cores: place.cores,
+            mode: format!("{app}, {idle}"),
+            ping_pong_ns: place.ping_pong_ns,
+        };
+        let peer = Peer { remote, profile };
+        let application = Box::new(Harness::new(peer, legs, sender, Arc::clone(interrupt)));
+        Ok(Self::new(application, move || reporter.run(&notices)))
+    }
+
+    /// rping's client.
+    pub(super) fn ping(
+        options: &RpingOptions,
+        remote: SocketAddr,
+        profile: Profile,
+        child: Option<&mut Child>,
+        interrupt: &Arc<AtomicBool>,
+    ) -> Result<Self, RunError> {
+        let size = options.size.0;
+        if size > RPING_SIZE_MAX {
+            return Err(PingError::TooLarge(RPING_SIZE_MAX).into());
+        }
+        let (sender, notices) = mpsc::channel();
+        if let Some(child) = child {
+            let sender = sender.clone();
+            child.watch(move || drop(sender.send(Ping::PeerGone)));
+        }
+        let validate = options.validate;
+        let config =
+            ClientConfig { profile, size, count: options.count, validate, ..ClientConfig::new(remote) };
+        let rounds = options.verbose.then(|| sender.clone());
+        let on_round = move |round: &Round<'_>| {
+            if let Some(rounds) = &rounds {
+                // The printing thread ends only after the last of them.
+                let _ = rounds.send(Ping::Round(round.text().into_owned()));
+            }
+        };
+        let client = RpingClient::new(config, Box::new(on_round))?;
+        let application = Box::new(Pinger { client, sender: Some(sender), interrupt: Arc::clone(interrupt) });
+        let say = Say { validate, remote };
+        Ok(Self::new(application, move || say.run(&notices)))
+    }
+
+    fn new(
+        application: Box<dyn Application + Send>,
+        report: impl FnOnce() -> Result<(), RunError> + Send + 'static,
+    ) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let end = SetOnDrop(Arc::clone(&done));
+        let reporter = thread::spawn(move || {
+            let _end = end;
+            report()
+        });
+        Self { application, reporter, done }
+    }
+}
+
+/// What a reporter came to.
+pub(super) fn result(reporter: JoinHandle<Result<(), RunError>>) -> Result<(), RunError> {
+    reporter.join().unwrap_or(Err(RunError::NoResult))
+}
+
+/// rdma-core's own limit is below this; the service's too.
+const RPING_SIZE_MAX: u32 = 1 << 20;
+
+/// However the reporter ends, the worker does not run on.
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What rping's client has to say.
+enum Ping {
+    Round(String),
+    Done(Result<Report, ClientError>),
+    Interrupted,
+    PeerGone,
+}
+
+/// rping's client, which tells its end once.
+struct Pinger {
+    client: RpingClient,
+    sender: Option<Sender<Ping>>,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Application for Pinger {
+    fn poll(&mut self, verbs: &mut dyn Verbs) -> bool {
+        let busy = self.client.poll(verbs);
+        let ended = match self.client.outcome() {
+            Some(outcome) => Some(Ping::Done(outcome)),
+            None => self.interrupt.load(Ordering::Relaxed).then_some(Ping::Interrupted),
+        };
+        if let Some(ended) = ended
+            && let Some(sender) = self.sender.take()
+        {
+            // Nobody listens when the printing thread failed, which is told there.
+            let _ = sender.send(ended);
+        }
+        busy
+    }
+}
+
+/// Prints what rping prints.
+struct Say {
+    validate: bool,
+    remote: SocketAddr,
+}
+
+impl Say {
+    fn run(&self, notices: &Receiver<Ping>) -> Result<(), RunError> {
+        let mut out = io::stdout().lock();
+        let failed = |error| system("standard output", error);
+        loop {
+            match notices.recv().map_err(|_| PingError::NoResult)? {
+                Ping::Round(text) => writeln!(out, "ping data: {text}").map_err(failed)?,
+                Ping::Interrupted => return Err(PingError::Interrupted.into()),
+                Ping::PeerGone => return Err(PingError::PeerGone.into()),
+                Ping::Done(Err(error)) => return Err(PingError::from(error).into()),
+                Ping::Done(Ok(report)) => {
+                    let Report { rounds, octets, negotiated } = report;
+                    let crc = if negotiated.crc { "on" } else { "off" };
+                    let compared = if self.validate { ", all compared" } else { "" };
+                    let revision = negotiated.revision;
+                    let remote = self.remote;
+                    return writeln!(
+                        out,
+                        "{rounds} rounds with {remote}, {octets} octets each way{compared}; \
+                         CRC {crc}, MPA revision {revision}"
+                    )
+                    .map_err(failed);
+                }
+            }
+        }
+    }
+}
