@@ -7,21 +7,21 @@
 
 pub mod addr;
 pub mod checksum;
+pub mod config;
 pub mod counters;
 pub mod device;
 pub mod ethernet;
+pub mod flow;
 pub mod header;
 pub mod icmp;
 pub mod interface;
 mod ip;
 pub mod neighbor;
 pub mod queue;
+pub mod seq;
 #[cfg(feature = "sim")]
 pub mod sim;
-pub mod time;
-pub mod config;
-pub mod flow;
-pub mod seq;
 pub mod stack;
 pub mod tcp;
+pub mod time;
 pub mod timer;

@@ -397,6 +397,64 @@ fn keepalives_keep_a_live_peer_and_find_a_dead_one() {
 }
 
 #[test]
+fn a_listener_may_go_while_its_connections_are_half_open() {
+    let mut world = world(&config());
+    let (client, server) = world.establish(Version::V4, 79);
+    let listener = world.hosts[1].stack.listen(socket(1, 80), 8).unwrap();
+    let id = world.hosts[0].stack.connect(socket(1, 80), None, world.now).unwrap();
+    world.run_for(Duration::from_micros(80));
+    assert_eq!(world.hosts[1].stack.connections().count(), 2);
+    world.hosts[1].stack.unlisten(listener);
+    world.run_for(SECOND);
+    assert_eq!(world.reason(0, id), CloseReason::Reset);
+    assert_eq!(world.hosts[1].stack.connections().count(), 1);
+    world.hosts[0].stack.release(id);
+    release(&mut world, [client, server]);
+    world.assert_clean();
+}
+
+#[test]
+fn two_thousand_connections_at_once() {
+    let config = StackConfig { half_open_max: 2000, ..config() };
+    let mut world = world(&config);
+    world.hosts[1].stack.listen(socket(1, 80), 2000).unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        for _ in 0..100 {
+            let now = world.now;
+            ids.push(world.hosts[0].stack.connect(socket(1, 80), None, now).unwrap());
+        }
+        world.run_for(SECOND / 100);
+    }
+    world.run_for(SECOND);
+    for &id in &ids {
+        assert_eq!(state(&world, 0, id), State::Established);
+        send(&mut world, 0, id, &id.index.to_be_bytes());
+        world.hosts[0].stack.close(id);
+        world.run_for(Duration::from_micros(10));
+    }
+    world.run_for(SECOND);
+    let servers: Vec<_> = world.hosts[1].stack.connections().collect();
+    let mut numbers = Vec::new();
+    for &id in &servers {
+        numbers.push(u32::from_be_bytes(receive(&mut world, 1, id).try_into().unwrap()));
+        world.hosts[1].stack.close(id);
+        world.run_for(Duration::from_micros(10));
+    }
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(ids.iter().map(|id| id.index)));
+    world.run_for(SECOND);
+    for (host, all) in [(0, ids), (1, servers)] {
+        for id in all {
+            assert_eq!(world.reason(host, id), CloseReason::Graceful);
+            world.hosts[host].stack.release(id);
+        }
+    }
+    assert_eq!(world.hosts[0].stack.time_wait_len(), 2000);
+    world.assert_clean();
+}
+
+#[test]
 fn stale_ids_name_nothing() {
     let mut world = world(&config());
     let (client, server) = world.establish(Version::V4, 80);

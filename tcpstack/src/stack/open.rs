@@ -64,12 +64,12 @@ impl Listeners {
             .or_else(|| find(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), local.port())))
     }
 
-    /// A connection of the listener left SYN-RECEIVED; false when the listener is gone.
+    /// A connection of the listener is established; false, and nothing done, when that is gone.
     pub(super) fn established(&mut self, id: ListenerId) -> bool {
-        self.half_open -= 1;
         let Some(listener) = self.get(id) else { return false };
         listener.half_open -= 1;
         listener.unreported += 1;
+        self.half_open -= 1;
         true
     }
 

@@ -329,8 +329,12 @@ impl<F: Frame> Connection<F> {
     /// Takes a smaller path MTU into account (RFC 1191, RFC 8201).
     pub(crate) fn shrink_mtu(&mut self, mtu: usize) {
         self.route.mtu = mtu;
-        self.emss = self.emss_for(mtu).min(self.emss);
-        self.congestion.shrink_mss(self.emss);
+        let emss = self.emss_for(mtu);
+        if emss >= self.emss {
+            return;
+        }
+        self.emss = emss;
+        self.congestion.shrink_mss(emss);
         // Whatever is in flight was too big or will be: send it again, cut anew.
         self.sender.resend_all();
     }

@@ -74,7 +74,7 @@ impl Rto {
 
     /// The timeout now.
     pub fn value(&self) -> Duration {
-        let doubled = self.base_ns.checked_mul(1 << self.backoff.min(30)).unwrap_or(u64::MAX);
+        let doubled = self.base_ns.saturating_mul(1 << self.backoff.min(30));
         Duration::from_nanos(doubled.min(self.max_ns))
     }
 
