@@ -147,15 +147,17 @@ impl Conversation {
             }
             Service::Chargen { sent } => {
                 drain(id, stack);
+                if self.peer_closed {
+                    return true;
+                }
                 let mut octets = [0; 1400];
-                while !self.peer_closed {
+                loop {
                     for (octet, at) in octets.iter_mut().zip(*sent..) {
                         *octet = u8::try_from(at % PATTERN).expect("less than 251");
                     }
-                    let Some(len) = send_copy(id, &octets, stack, device) else { break };
+                    let Some(len) = send_copy(id, &octets, stack, device) else { return false };
                     *sent += len;
                 }
-                self.peer_closed
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam::queue::ArrayQueue;
-use iwarp::work::{ReceiveRequest, SendRequest};
+use iwarp::work::{CompletedOperation, Completion, ReceiveRequest, SendRequest, Status};
 use tcpstack::time::Instant;
 
 use crate::verbs::{Command, CommandRingFull, Event, QueuePairCompletion, QueuePairId, Verbs, VerbsError};
@@ -29,6 +29,21 @@ pub(crate) enum Work {
     Send(QueuePairId, SendRequest),
     /// For the receive queue.
     Receive(QueuePairId, ReceiveRequest),
+}
+
+impl Work {
+    /// The completion that says that no queue pair took it.
+    pub(crate) fn refusal(&self) -> QueuePairCompletion {
+        let (qp, id, operation) = match self {
+            Self::Send(qp, request) => (*qp, request.id, request.operation.completed()),
+            Self::Receive(qp, request) => {
+                let operation = CompletedOperation::Receive { invalidated: None, solicited: false };
+                (*qp, request.id, operation)
+            }
+        };
+        let completion = Completion { id, operation, status: Status::Flushed, len: 0 };
+        QueuePairCompletion { qp, completion }
+    }
 }
 
 /// The rings, seen by both sides.

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use iwarp::work::{CompletedOperation, Completion, Status};
 use tcpstack::time::Instant;
 
 use crate::rings::{Client, Rings, Work};
-use crate::verbs::{Event, QueuePairCompletion, QueuePairId};
+use crate::verbs::{Event, QueuePairCompletion};
 
 /// Requests taken from one application's ring a turn, so that none starves the others.
 pub(super) const WORK_BURST_MAX: usize = 64;
@@ -117,18 +116,5 @@ impl ClientPort {
     /// Whether the application behind the rings went away.
     pub(super) fn is_gone(&self) -> bool {
         self.rings.as_ref().is_some_and(|rings| !rings.application_alive.load(Ordering::Acquire))
-    }
-
-    /// Answers a request that no queue pair takes.
-    pub(super) fn refuse(&mut self, work: &Work) {
-        let (qp, id, operation): (QueuePairId, u64, CompletedOperation) = match work {
-            Work::Send(qp, request) => (*qp, request.id, request.operation.completed()),
-            Work::Receive(qp, request) => {
-                let operation = CompletedOperation::Receive { invalidated: None, solicited: false };
-                (*qp, request.id, operation)
-            }
-        };
-        let completion = Completion { id, operation, status: Status::Flushed, len: 0 };
-        self.completions.push_back(QueuePairCompletion { qp, completion });
     }
 }

@@ -11,6 +11,7 @@ use tcpstack::stack::{CloseReason, ConnectionId};
 use super::clients::ClientId;
 use super::engine::{Engine, deliver_completions};
 use super::pair::{Offer, Pair, Payload, Phase, Streaming, pair_id};
+use crate::rings::Work;
 use crate::verbs::{
     ConnectError, DisconnectReason, Event, ListenerId, QueuePairAttributes, QueuePairId, Token,
 };
@@ -352,14 +353,10 @@ impl<D: Device> Engine<D> {
             StreamLimits { send_depth: attributes.send_depth, receive_depth: attributes.receive_depth };
         let mut stream = Stream::new(&negotiated, accessor, limits);
         for receive in receives {
-            let id = receive.id;
+            let work = Work::Receive(id, receive.clone());
             if stream.post_receive(receive).is_err() {
                 // More than its own queue holds: the application's mistake, told by a flush.
-                let work = crate::rings::Work::Receive(
-                    pair.id,
-                    ReceiveRequest { id, sg_list: iwarp::work::SgList::new() },
-                );
-                self.clients.port(pair.client).refuse(&work);
+                self.clients.port(pair.client).completions.push_back(work.refusal());
             }
         }
         let streaming = Streaming { stream, negotiated, ending: None, closing: false };

@@ -131,13 +131,13 @@ impl QueryEnd {
     pub(super) fn serve<D: Device>(&self, engine: &mut Engine<D>) {
         while let Ok((query, answer)) = self.queries.try_recv() {
             // Who asked may have given up: then nobody wants the answer.
-            let _ = answer.send(engine.answer(query));
+            let _ = answer.send(engine.answer(&query));
         }
     }
 }
 
 impl<D: Device> Engine<D> {
-    fn answer(&mut self, query: Query) -> Reply {
+    fn answer(&mut self, query: &Query) -> Reply {
         match query {
             Query::Counters => Reply::Counters(self.all_counters()),
             Query::Connections => {
@@ -146,15 +146,15 @@ impl<D: Device> Engine<D> {
             Query::Listeners => Reply::Listeners(self.listener_summaries()),
             Query::Regions => Reply::Regions(self.memory.regions().collect()),
             Query::AddAddress(address) => Reply::Done(
-                self.stack.interface_mut().add_address(address).map_err(|error| error.to_string()),
+                self.stack.interface_mut().add_address(*address).map_err(|error| error.to_string()),
             ),
             Query::RemoveAddress(address) => {
-                let removed = self.stack.interface_mut().remove_address(address);
+                let removed = self.stack.interface_mut().remove_address(*address);
                 let error = || format!("{address} is not an address of this port");
                 Reply::Done(if removed { Ok(()) } else { Err(error()) })
             }
             Query::AddRoute(network, gateway) => Reply::Done(
-                self.stack.interface_mut().add_route(network, gateway).map_err(|error| error.to_string()),
+                self.stack.interface_mut().add_route(*network, *gateway).map_err(|error| error.to_string()),
             ),
         }
     }

@@ -65,12 +65,13 @@ impl<D: Device> Engine<D> {
             }
             for _ in 0..WORK_BURST_MAX {
                 let Some(work) = self.clients.port(client).next_work() else { break };
-                busy = true;
-                if let Err(work) = self.post(client, work) {
-                    // Its queue is full: the ring waits behind it, nothing is lost.
+                if !self.has_room(&work) {
+                    // The ring waits behind it, so nothing is lost.
                     self.clients.port(client).stalled = Some(work);
                     break;
                 }
+                busy = true;
+                self.post(client, work);
             }
         }
         busy
@@ -94,22 +95,26 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    fn post(&mut self, client: ClientId, work: Work) -> Result<(), Work> {
-        use iwarp::work::PostError::QueueFull;
-        let (result, work) = match work {
-            Work::Send(qp, request) => (self.post_send(client, qp, request.clone()), Work::Send(qp, request)),
-            Work::Receive(qp, request) => {
-                (self.post_receive(client, qp, request.clone()), Work::Receive(qp, request))
-            }
+    /// Whether the queue that `work` is for can take it; one that does not exist can refuse it.
+    fn has_room(&mut self, work: &Work) -> bool {
+        let (Work::Send(qp, _) | Work::Receive(qp, _)) = work;
+        let Some(pair) = self.pairs.find(*qp) else { return true };
+        match (&pair.phase, work) {
+            (Phase::Streaming(streaming), Work::Send(..)) => streaming.stream.send_room() > 0,
+            (Phase::Streaming(streaming), Work::Receive(..)) => streaming.stream.receive_room() > 0,
+            _ => true,
+        }
+    }
+
+    fn post(&mut self, client: ClientId, work: Work) {
+        let refusal = work.refusal();
+        let result = match work {
+            Work::Send(qp, request) => self.post_send(client, qp, request),
+            Work::Receive(qp, request) => self.post_receive(client, qp, request),
         };
-        match result {
-            Ok(()) => Ok(()),
-            Err(VerbsError::Post(QueueFull)) => Err(work),
-            Err(_) => {
-                self.counters.work_refused += 1;
-                self.clients.port(client).refuse(&work);
-                Ok(())
-            }
+        if result.is_err() {
+            self.counters.work_refused += 1;
+            self.clients.port(client).completions.push_back(refusal);
         }
     }
 
