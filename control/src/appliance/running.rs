@@ -21,8 +21,10 @@ use crate::cli::Options;
 use crate::commands::{Command, IdlePolicy, ServiceKind};
 use crate::output;
 use crate::plan::{Plan, PortPlan, ServicePlan};
+use crate::services::echo::EchoServer;
 use crate::services::perf::{Limits, Notice, PerfConfig, PerfService};
-use crate::services::rping::server::{RpingServer, ServerConfig, ServerCounters};
+use crate::services::rping::server::RpingServer;
+use crate::services::server::{Protocol, Server, ServerConfig, ServerCounters};
 use crate::services::slot::{self, Slot, SlotHandle};
 use crate::services::{Service, ServiceState, Supervision};
 
@@ -32,8 +34,8 @@ const SERVICES_MAX: usize = 8;
 /// Queues of a port unless it is told otherwise.
 const QUEUES_DEFAULT: u16 = 1;
 
-/// Connections of a worker that `rping` takes unless it is told otherwise; each costs 64 KiB.
-const RPING_CONNECTIONS_DEFAULT: u32 = 256;
+/// Connections that `rping` and `echo` take on a worker unless they are told otherwise; each costs 64 KiB.
+const CONNECTIONS_DEFAULT: u32 = 256;
 
 /// How long a service may take until it listens, or until it ended.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
@@ -80,7 +82,7 @@ pub(super) struct RunningService {
 
 /// Where a service's figures come from.
 pub(super) enum ServiceCounters {
-    Rping(Arc<ServerCounters>),
+    Server(Arc<ServerCounters>),
     Perf(mpsc::Receiver<Notice>),
 }
 
@@ -245,15 +247,8 @@ impl Running {
                 continue;
             }
             let (service, counters): (Box<dyn Service>, _) = match request.kind {
-                ServiceKind::Rping => {
-                    let server = RpingServer::new(ServerConfig {
-                        local,
-                        profile: mpa.profile(),
-                        max_connections: request.max_connections.unwrap_or(RPING_CONNECTIONS_DEFAULT),
-                    });
-                    let counters = ServiceCounters::Rping(server.counters());
-                    (Box::new(server), counters)
-                }
+                ServiceKind::Rping => with_counters(RpingServer::new(server_config(service))),
+                ServiceKind::Echo => with_counters(EchoServer::new(server_config(service))),
                 ServiceKind::Perf => {
                     let (notices, receiver) = mpsc::channel();
                     let mut limits = Limits::default();
@@ -321,6 +316,19 @@ impl Running {
         }
         Ok(())
     }
+}
+
+fn server_config(ServicePlan { request, mpa }: &ServicePlan) -> ServerConfig {
+    ServerConfig {
+        local: request.local,
+        profile: mpa.profile(),
+        max_connections: request.max_connections.unwrap_or(CONNECTIONS_DEFAULT),
+    }
+}
+
+fn with_counters<P: Protocol + 'static>(server: Server<P>) -> (Box<dyn Service>, ServiceCounters) {
+    let counters = ServiceCounters::Server(server.counters());
+    (Box::new(server), counters)
 }
 
 /// The main thread hears of it however a worker's loop ends.

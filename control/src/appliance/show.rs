@@ -185,7 +185,7 @@ impl Running {
             };
             let _ = writeln!(text, "{} {local} (port {port} queue {queue}): {state}", kind.word());
             match counters {
-                ServiceCounters::Rping(counters) => {
+                ServiceCounters::Server(counters) => {
                     pairs(&mut text, counters.iter().map(|(name, count)| (name, count.to_string())));
                 }
                 ServiceCounters::Perf(notices) => {

@@ -68,6 +68,8 @@ pub enum ServiceKind {
     Rping,
     /// The counterpart of `ironwarp-bench`.
     Perf,
+    /// Sends back what it is sent.
+    Echo,
 }
 
 impl ServiceKind {
@@ -76,6 +78,7 @@ impl ServiceKind {
         match self {
             Self::Rping => "rping",
             Self::Perf => "perf",
+            Self::Echo => "echo",
         }
     }
 }
@@ -169,11 +172,11 @@ pub enum Command {
     SetMpa(MpaSetting),
     /// `start`
     Start,
-    /// `start rping|perf ADDR:PORT`
+    /// `start SERVICE ADDR:PORT`
     StartService(ServiceRequest),
     /// `stop`
     Stop,
-    /// `stop rping|perf ADDR:PORT`
+    /// `stop SERVICE ADDR:PORT`
     StopService {
         /// Which.
         kind: ServiceKind,

@@ -81,7 +81,7 @@ const VLAN: Kind = Kind::Number { min: 0, max: 4094 };
 const MTU: Kind = Kind::Number { min: 576, max: 9_702 };
 /// RFC 6581 gives IRD and ORD 14 bits, of which all ones means "not negotiated".
 const DEPTH: Kind = Kind::Number { min: 0, max: 16_382 };
-const SERVICE: Kind = Kind::OneOf(&["perf", "rping"]);
+const SERVICE: Kind = Kind::OneOf(&["echo", "perf", "rping"]);
 const SERVICE_OPTIONS: Token =
     Token::Options(&[("port", Kind::Selector), ("max-connections", Kind::Number { min: 1, max: 100_000 })]);
 
@@ -372,6 +372,7 @@ fn required<T>(value: Option<T>) -> T {
 
 fn service(arguments: &Arguments) -> ServiceKind {
     match arguments.word("SERVICE") {
+        Some("echo") => ServiceKind::Echo,
         Some("perf") => ServiceKind::Perf,
         _ => ServiceKind::Rping,
     }

@@ -3,9 +3,11 @@
 //! Each is a state machine that a worker polls ([`Application`]); none blocks, and all its state is bounded
 //! by the connections that it accepts.
 
+pub mod echo;
 pub mod outbox;
 pub mod perf;
 pub mod rping;
+pub mod server;
 pub mod slot;
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn an_unknown_word_is_named_with_what_was_meant() {
     assert!(error("strat").starts_with("unknown word `strat`, did you mean `start`?; expected `add`"));
     assert_eq!(
         error("start rpign 0.0.0.0:7174"),
-        "unknown word `rpign` after `start`, did you mean `rping`?; expected `perf` or `rping`"
+        "unknown word `rpign` after `start`, did you mean `rping`?; expected `echo`, `perf` or `rping`"
     );
 }
 
@@ -114,7 +114,7 @@ fn completion_knows_what_can_follow() {
     assert_eq!(complete(&[], "s"), ["set", "show", "start", "stop"]);
     assert_eq!(complete(&words("show"), ""), ["config", "conn", "iwarp", "listen", "mr", "port", "service"]);
     assert_eq!(complete(&words("show port info"), ""), ["all"]);
-    assert_eq!(complete(&words("start"), ""), ["perf", "rping"]);
+    assert_eq!(complete(&words("start"), ""), ["echo", "perf", "rping"]);
     assert_eq!(complete(&words("start rping 0.0.0.0:1"), ""), ["max-connections", "port"]);
     assert_eq!(complete(&words("start rping 0.0.0.0:1 port 0"), ""), ["max-connections"]);
     assert_eq!(complete(&words("set mpa crc"), "o"), ["off", "on"]);
