@@ -35,13 +35,13 @@ struct Caller {
 
 impl Caller {
     fn new(profile: Profile, window: u32, total: u32, len: u32) -> Self {
-        let buffer = Buffer::allocate(2 * SLOT as usize * window as usize, HugePages::Never).unwrap();
+        let buffer = Buffer::allocate((2 * SLOT * window) as usize, HugePages::Never).unwrap();
         Self { profile, buffer, stag: None, qp: None, window, total, len, sent: 0, echoed: 0, end: None }
     }
 
     fn sg_list(&self, place: u32) -> SgList {
         let stag = self.stag.unwrap();
-        SgList::from_iter([Sge { stag, offset: u64::from(place) * SLOT, len: self.len }])
+        SgList::from_iter([Sge { stag, offset: u64::from(place * SLOT), len: self.len }])
     }
 
     fn receive(&self, number: u32) -> ReceiveRequest {
@@ -56,7 +56,7 @@ impl Caller {
         let Some(qp) = self.qp else { return };
         while self.sent < self.total && self.sent < self.echoed + self.window {
             let place = self.sent % self.window;
-            self.buffer.write(place as usize * SLOT as usize, &self.octets(self.sent)).unwrap();
+            self.buffer.write((place * SLOT) as usize, &self.octets(self.sent)).unwrap();
             let request = SendRequest {
                 id: self.sent.into(),
                 operation: SendOperation::Send { invalidate: None, solicited: false },
@@ -71,7 +71,7 @@ impl Caller {
 }
 
 /// Octets between two messages in the caller's buffer.
-const SLOT: u64 = 8192;
+const SLOT: u32 = 8192;
 
 impl Application for Caller {
     fn poll(&mut self, verbs: &mut dyn Verbs) -> bool {
@@ -89,7 +89,7 @@ impl Application for Caller {
             assert_eq!(it.completion.len, self.len);
             let mut octets = vec![0; self.len as usize];
             let place = self.window + self.echoed % self.window;
-            self.buffer.read(place as usize * SLOT as usize, &mut octets).unwrap();
+            self.buffer.read((place * SLOT) as usize, &mut octets).unwrap();
             assert_eq!(octets, self.octets(self.echoed));
             let again = self.receive(self.echoed + self.window);
             self.echoed += 1;
