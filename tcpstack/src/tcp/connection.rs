@@ -30,6 +30,9 @@ pub(crate) const EMSS_MIN: u32 = 64;
 /// Nanoseconds of a tick of the timestamp clock, as a shift: 1.05 ms.
 const TIMESTAMP_SHIFT: u32 = 20;
 
+/// Longer round trips than this (70 s) are nonsense: the peer did not echo our clock.
+const RTT_TICKS_MAX: u32 = 1 << 16;
+
 /// The state of one connection.
 pub(crate) struct Connection<F: Frame> {
     pub(crate) state: State,
@@ -117,9 +120,19 @@ pub(crate) struct TimestampState {
     pub(crate) offset: u32,
     /// Last.ACK.sent.
     pub(crate) last_ack: SeqNumber,
+    /// TSecr of the last segment.
+    pub(crate) echoed: u32,
 }
 
 impl TimestampState {
+    /// The round-trip time that the last echo tells, rounded up to the clock's ticks.
+    ///
+    /// It is coarse, but holds for what was sent twice, too (RFC 7323 section 4.1).
+    pub(crate) fn rtt(&self, now: Instant) -> Option<Duration> {
+        let ticks = self.stamp(now).value.wrapping_sub(self.echoed);
+        (ticks < RTT_TICKS_MAX).then(|| Duration::from_nanos(u64::from(ticks + 1) << TIMESTAMP_SHIFT))
+    }
+
     /// The option of a segment that is sent now.
     #[inline]
     pub(crate) fn stamp(&self, now: Instant) -> Timestamps {
@@ -224,6 +237,7 @@ impl<F: Frame> Connection<F> {
                 recent_at: now,
                 offset: timestamp_offset,
                 last_ack: SeqNumber::default(),
+                echoed: 0,
             }),
             sack: config.sack,
             offer: Offer { window_scale: true, timestamps: config.timestamps, sack: config.sack },

@@ -321,7 +321,8 @@ impl<F: Frame> Connection<F> {
         if ack.after(self.sender.una) {
             let acknowledged = self.sender.acknowledge(ack, now);
             delivered += acknowledged.octets - acknowledged.reported;
-            if let Some(rtt) = acknowledged.rtt {
+            let coarse = || self.timestamps.and_then(|state| state.rtt(now));
+            if let Some(rtt) = acknowledged.rtt.or_else(coarse) {
                 self.rto.sample(rtt);
             }
             self.retries = 0;
@@ -409,12 +410,13 @@ impl<F: Frame> Connection<F> {
             return None;
         }
         let options = segment.options(octets);
-        let Some(Timestamps { value, .. }) =
+        let Some(Timestamps { value, echo }) =
             leading_timestamps(options).or_else(|| Options::parse(options).timestamps)
         else {
             context.counters.timestamps_missing += 1;
             return Some(Outcome::Continue);
         };
+        state.echoed = echo;
         // Timestamps live on a circle just as sequence numbers do.
         let (value_seq, recent_seq) = (SeqNumber::new(value), SeqNumber::new(state.recent));
         if value_seq.before(recent_seq) {
