@@ -49,6 +49,8 @@ pub struct Outcome {
     pub ended: Option<DisconnectReason>,
     /// Why no connection was made.
     pub connect_error: Option<ConnectError>,
+    /// Whether the peer could not be found; it tries again when the test takes this back.
+    pub unreachable: bool,
     /// Set by the test: disconnect now.
     pub finish: bool,
 }
@@ -66,6 +68,7 @@ pub struct Traffic {
     started: bool,
     next_step: usize,
     disconnecting: bool,
+    reopen: bool,
     outcome: Arc<Mutex<Outcome>>,
 }
 
@@ -91,6 +94,7 @@ impl Traffic {
             started: false,
             next_step: 0,
             disconnecting: false,
+            reopen: false,
             outcome: Arc::clone(&outcome),
         };
         (traffic, outcome)
@@ -183,7 +187,9 @@ impl Traffic {
             }
             // A wire bad enough can lose all attempts to find the peer.
             Event::ConnectFailed { error: ConnectError::NoRoute | ConnectError::TimedOut, .. } => {
-                verbs.submit(self.open())
+                self.outcome().unreachable = true;
+                self.reopen = true;
+                Ok(())
             }
             Event::ConnectFailed { error, .. } => {
                 self.outcome().connect_error = Some(error);
@@ -308,6 +314,10 @@ impl Application for Traffic {
         while let Some(event) = verbs.next_event() {
             busy = true;
             self.handle(event, verbs);
+        }
+        if self.reopen && !self.outcome().unreachable {
+            self.reopen = false;
+            busy |= verbs.submit(self.open()).is_ok();
         }
         if let Some(qp) = self.qp {
             busy |= self.post_steps(qp, verbs);
