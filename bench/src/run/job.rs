@@ -16,7 +16,7 @@ use iwarp::mpa::Profile;
 use super::child::Child;
 use super::reporter::Reporter;
 use super::{RunError, json_file, system};
-use crate::cli::{Idle, Options, Placement, RpingOptions};
+use crate::cli::{Idle, Options, Placement, RpingOptions, Wire};
 use crate::plan;
 use crate::report::Unit;
 use crate::traffic::{Harness, Notice, Peer};
@@ -80,6 +80,7 @@ impl Job {
             Placement::Ring => "application behind rings",
         };
         let idle = match options.common.idle {
+            _ if options.common.wire == Some(Wire::Ring) => "both ends polled in turn",
             Idle::Busy => "busy polling",
             Idle::Yield => "yielding when idle",
         };

@@ -14,7 +14,7 @@ use super::job::{Job, Place};
 use super::machine::{Calibration, Machine};
 use super::node::Node;
 use super::{RunError, profile};
-use crate::cli::{Common, Idle, LocalAddress, Options, RpingOptions, Switch, Wire};
+use crate::cli::{Common, Idle, LocalAddress, Options, Placement, RpingOptions, Switch, Wire};
 
 /// Runs the tests.
 pub(super) fn measure(
@@ -108,7 +108,9 @@ impl Setup {
         let mtu = *common.mtu.get_or_insert(MTU);
         let first = machine.cores.first().map_or(0, |core| core.id);
         let second = machine.cores.get(1).map(|core| core.id);
-        if second.is_none() && wire != Wire::Ring {
+        let ends = if wire == Wire::Ring { 1 } else { 2 };
+        let busy = ends + usize::from(common.app == Placement::Ring);
+        if busy > machine.cores.len() {
             // Two busy polls on one core only wait for each other's time slice to end.
             common.idle = Idle::Yield;
         }

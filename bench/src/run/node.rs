@@ -32,6 +32,8 @@ pub(super) struct Node {
     /// Frames in use before anything was sent.
     frames: usize,
     placement: Placement,
+    /// Whether idle loops let others run.
+    yields: bool,
     local: IpAddr,
     /// Where an application of its own core may run.
     app_core: Option<CoreId>,
@@ -107,7 +109,8 @@ impl Node {
         let frames = worker.device().frames_in_use();
         let clock = TscClock(Tsc::new(eal));
         let app_core = machine.beside_this();
-        Ok(Self { port, worker, clock, frames, placement: common.app, local: address, app_core })
+        let (placement, yields) = (common.app, common.idle == cli::Idle::Yield);
+        Ok(Self { port, worker, clock, frames, placement, yields, local: address, app_core })
     }
 
     /// Offers `perf` and `rping` until the flag is set.
@@ -202,12 +205,13 @@ impl Node {
         let mut client = self.worker.client(RING_DEPTH);
         let done = Arc::clone(done);
         let core = self.app_core;
+        let yields = core.is_none() || self.yields;
         thread::spawn(move || {
             if let Some(core) = core {
                 core_affinity::set_for_current(core);
             }
             while !done.load(Ordering::Relaxed) && client.is_connected() {
-                if !application.poll(&mut client) && core.is_none() {
+                if !application.poll(&mut client) && yields {
                     thread::yield_now();
                 }
             }
