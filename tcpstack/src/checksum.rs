@@ -4,14 +4,36 @@
 //! words in the host's byte order into 64-bit lanes, which cannot overflow, and folds once
 //! at the end. The ones' complement sum does not depend on the byte order but for one swap.
 
+use pulp::{Arch, NullaryFnOnce};
+
 /// Words that one round of [`sum`] adds, each to its own lane.
 const LANES: usize = 16;
+
+/// Octets from which it pays to look what vectors the processor has.
+const LONG: usize = 256;
 
 /// The ones' complement sum of `octets`, as 16-bit words in network order, folded to 16 bits.
 ///
 /// An odd last octet counts as if a zero octet followed, so only the last piece of what is
 /// summed with [`combine`] may have an odd length.
 pub fn sum(octets: &[u8]) -> u32 {
+    if octets.len() < LONG { sum_lanes(octets) } else { Arch::new().dispatch(Lanes(octets)) }
+}
+
+/// [`sum_lanes`], to be compiled for each kind of vectors.
+struct Lanes<'a>(&'a [u8]);
+
+impl NullaryFnOnce for Lanes<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn call(self) -> u32 {
+        sum_lanes(self.0)
+    }
+}
+
+#[inline(always)]
+fn sum_lanes(octets: &[u8]) -> u32 {
     let (rounds, rest) = octets.as_chunks::<{ 4 * LANES }>();
     let mut lanes = [0u64; LANES];
     for round in rounds {
