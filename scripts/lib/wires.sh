@@ -106,6 +106,6 @@ stop_capture() {
     # shellcheck disable=SC2016 # the guest's
     in_guest 10 sh -c 'kill -INT $(pidof tcpdump); while pidof tcpdump >/dev/null; do sleep 0.1; done'
     finish "$capturing" || true
-    in_guest 60 base64 /tmp/cell.pcap | base64 -d >"$1"
+    in_guest 60 sh -c 'gzip -c /tmp/cell.pcap | base64' | base64 -d | gunzip >"$1"
   fi
 }
