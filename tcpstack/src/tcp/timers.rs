@@ -126,6 +126,7 @@ impl<F: Frame> Connection<F> {
             self.timer = Timer::Off;
             return Expired::Nothing;
         }
+        let mut give_up_at = None;
         match self.state {
             State::SynSent | State::SynReceived => {
                 let retries =
@@ -141,6 +142,7 @@ impl<F: Frame> Connection<F> {
                 if now - since >= config.user_timeout && self.retries >= RETRIES_MIN {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
+                give_up_at = Some(since + config.user_timeout);
                 let flight = Flight {
                     una: self.sender.una,
                     nxt: self.sender.nxt,
@@ -155,7 +157,8 @@ impl<F: Frame> Connection<F> {
         counters.timeouts += 1;
         self.retries = self.retries.saturating_add(1);
         self.rto.back_off();
-        self.timer = Timer::Retransmit(now + self.rto.value());
+        let at = now + self.rto.value();
+        self.timer = Timer::Retransmit(before_end(at, give_up_at, self.retries, now));
         Expired::Resend
     }
 
@@ -173,8 +176,10 @@ impl<F: Frame> Connection<F> {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
         let interval = self.rto.value().saturating_mul(1 << probes.saturating_add(1).min(20));
-        self.timer =
-            Timer::Persist { at: now + interval.min(config.rto_max), probes: probes.saturating_add(1) };
+        let probes = probes.saturating_add(1);
+        let at = now + interval.min(config.rto_max);
+        let at = before_end(at, Some(self.heard_at + config.user_timeout), probes, now);
+        self.timer = Timer::Persist { at, probes };
         if self.sender.wnd > 0 {
             return Expired::Squeeze;
         }
@@ -202,4 +207,10 @@ impl<F: Frame> Connection<F> {
         counters.keepalive_probes += 1;
         Expired::Probe
     }
+}
+
+/// The next timeout at `at`, or before that the time to give up, once there were enough.
+fn before_end(at: Instant, give_up_at: Option<Instant>, retries: u8, now: Instant) -> Instant {
+    let end = give_up_at.filter(|&end| retries >= RETRIES_MIN && end > now);
+    end.map_or(at, |end| at.min(end))
 }
