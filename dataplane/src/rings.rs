@@ -82,11 +82,13 @@ impl Rings {
 #[derive(Debug)]
 pub struct Client {
     rings: Arc<Rings>,
+    /// An event that waits until the completions before it are taken.
+    held: Option<Event>,
 }
 
 impl Client {
     pub(crate) fn new(rings: Arc<Rings>) -> Self {
-        Self { rings }
+        Self { rings, held: None }
     }
 
     /// Whether the worker still runs.
@@ -119,7 +121,9 @@ impl Verbs for Client {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        self.rings.events.pop()
+        // Looked at in this order: completions that were pushed before the event are seen then.
+        self.held = self.held.take().or_else(|| self.rings.events.pop());
+        if self.rings.completions.is_empty() { self.held.take() } else { None }
     }
 
     fn now(&self) -> Instant {

@@ -1,13 +1,14 @@
 //! The worker's ends towards its applications.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use iwarp::types::Stag;
 use tcpstack::time::Instant;
 
 use crate::rings::{Client, Rings, Work};
-use crate::verbs::{Event, QueuePairCompletion};
+use crate::verbs::{Event, QueuePairCompletion, QueuePairId};
 
 /// Requests taken from one application's ring a turn, so that none starves the others.
 pub(super) const WORK_BURST_MAX: usize = 64;
@@ -31,6 +32,12 @@ pub(super) struct ClientPort {
     rings: Option<Arc<Rings>>,
     /// A request that its queue pair had no room for yet; the ring behind it waits.
     pub(super) stalled: Option<Work>,
+    /// Requests taken from the ring, ever.
+    pub(super) work_taken: u64,
+    /// Disconnects that wait until so many requests are taken, in order; at most one a queue pair.
+    disconnects: VecDeque<(u64, QueuePairId)>,
+    /// What it registered.
+    pub(super) registered: BTreeSet<Stag>,
 }
 
 impl Clients {
@@ -49,6 +56,9 @@ impl Clients {
             events: VecDeque::with_capacity(64),
             rings,
             stalled: None,
+            work_taken: 0,
+            disconnects: VecDeque::new(),
+            registered: BTreeSet::new(),
         });
         ClientId(self.ports.len() - 1)
     }
@@ -111,6 +121,32 @@ impl ClientPort {
     /// The next command of an application behind rings.
     pub(super) fn next_command(&mut self) -> Option<crate::verbs::Command> {
         self.rings.as_ref()?.commands.pop()
+    }
+
+    /// Puts a disconnect off until everything that is in the ring now is taken.
+    ///
+    /// Whoever posted before it submitted finds its requests counted here: the rings order them.
+    pub(super) fn disconnect_after_work(&mut self, qp: QueuePairId) {
+        let waiting = self.rings.as_ref().map_or(0, |rings| rings.work.len());
+        let mark = self.work_taken + waiting as u64 + u64::from(self.stalled.is_some());
+        if !self.disconnects.iter().any(|(_, other)| *other == qp) {
+            self.disconnects.push_back((mark, qp));
+        }
+    }
+
+    /// The next queue pair whose disconnect need not wait any longer.
+    pub(super) fn next_disconnect(&mut self) -> Option<QueuePairId> {
+        self.disconnects.pop_front_if(|(mark, _)| *mark <= self.work_taken).map(|(_, qp)| qp)
+    }
+
+    /// Lets go of an application that went away; what it had registered.
+    pub(super) fn forget(&mut self) -> BTreeSet<Stag> {
+        self.rings = None;
+        self.stalled = None;
+        self.disconnects.clear();
+        self.completions.clear();
+        self.events.clear();
+        std::mem::take(&mut self.registered)
     }
 
     /// Whether the application behind the rings went away.

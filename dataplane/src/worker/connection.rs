@@ -164,13 +164,13 @@ impl<D: Device> Engine<D> {
     /// The application refused a request: say so to the peer.
     pub(super) fn reject(&mut self, id: QueuePairId, private_data: &[u8]) {
         let Some(pair) = self.pairs.find(id) else { return };
+        let Phase::AwaitingDecision(request) = &pair.phase else { return };
+        // Private data that does not fit is left out: the peer still learns of the refusal.
+        let reply = request.reject(private_data).or_else(|_| request.reject(&[]));
         let connection = pair.connection;
-        if let Phase::AwaitingDecision(request) = std::mem::replace(&mut pair.phase, Phase::Closing) {
-            // Private data that does not fit is left out: the peer still learns of the refusal.
-            let reply = request.reject(private_data).or_else(|_| request.reject(&[]));
-            if let Ok(reply) = reply {
-                self.send_octets(connection, &reply);
-            }
+        pair.phase = Phase::Closing;
+        if let Ok(reply) = reply {
+            self.send_octets(connection, &reply);
         }
         self.stack.close(connection);
         self.close_deadlines.add(self.now, id);
@@ -324,7 +324,11 @@ impl<D: Device> Engine<D> {
     pub(super) fn end_stream(&mut self, id: QueuePairId, reason: DisconnectReason) {
         let Some(pair) = self.pairs.find(id) else { return };
         let Phase::Streaming(streaming) = &mut pair.phase else { return };
-        let reason = streaming.ending.unwrap_or(reason);
+        // An error that was found is the reason, whatever the peer did in the meantime.
+        let reason = match streaming.stream.error() {
+            Some(error) => DisconnectReason::Error(error),
+            None => streaming.ending.unwrap_or(reason),
+        };
         streaming.stream.fail();
         deliver_completions(&mut self.clients, pair.client, id, streaming);
         pair.phase = Phase::Closing;

@@ -176,6 +176,11 @@ impl<D: Device> Worker<D> {
         self.engine.pairs.len()
     }
 
+    /// Registrations of memory.
+    pub fn registration_count(&self) -> usize {
+        self.engine.memory.regions().count()
+    }
+
     /// One turn at `now`, which never goes back. True when there was something to do.
     pub fn turn(&mut self, now: Instant) -> bool {
         let engine = &mut self.engine;
@@ -226,6 +231,8 @@ impl<D: Device> Worker<D> {
     /// Closes all connections: in order where the peers go along within 500 ms, else by reset.
     pub fn shut_down(&mut self, clock: &impl Clock) {
         let start = clock.now();
+        // Nothing new begins.
+        self.engine.limits.connections_max = 0;
         for id in self.engine.pairs.ids() {
             self.engine.end_stream(id, DisconnectReason::Stopped);
             self.engine.close_for_good(id);

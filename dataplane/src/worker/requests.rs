@@ -58,26 +58,53 @@ impl<D: Device> Engine<D> {
     pub(super) fn take_requests(&mut self) -> bool {
         let mut busy = false;
         for client in self.clients.ids() {
-            for _ in 0..COMMANDS_PER_TURN_MAX {
-                let Some(command) = self.clients.port(client).next_command() else { break };
-                self.execute(client, command);
-                busy = true;
-            }
-            for _ in 0..WORK_BURST_MAX {
-                let Some(work) = self.clients.port(client).next_work() else { break };
-                if !self.has_room(&work) {
-                    // The ring waits behind it, so nothing is lost.
-                    self.clients.port(client).stalled = Some(work);
-                    break;
-                }
-                busy = true;
-                self.post(client, work);
+            busy |= self.take_commands(client);
+            busy |= self.take_work(client);
+            while let Some(qp) = self.clients.port(client).next_disconnect() {
+                self.execute(client, Command::Disconnect { qp });
             }
         }
         busy
     }
 
-    /// Ends the Streams of applications that went away.
+    fn take_commands(&mut self, client: ClientId) -> bool {
+        let mut busy = false;
+        for _ in 0..COMMANDS_PER_TURN_MAX {
+            let Some(command) = self.clients.port(client).next_command() else { break };
+            busy = true;
+            match command {
+                // What was posted before it is sent first, and comes through another ring.
+                Command::Disconnect { qp } if self.owns(client, qp) => {
+                    self.clients.port(client).disconnect_after_work(qp);
+                }
+                command => self.execute(client, command),
+            }
+        }
+        busy
+    }
+
+    fn take_work(&mut self, client: ClientId) -> bool {
+        let mut busy = false;
+        for _ in 0..WORK_BURST_MAX {
+            let port = self.clients.port(client);
+            // While its ring of completions is full, it gets no more to complete.
+            if !port.completions.is_empty() {
+                break;
+            }
+            let Some(work) = port.next_work() else { break };
+            if !self.has_room(&work) {
+                // The ring waits behind it, so nothing is lost.
+                self.clients.port(client).stalled = Some(work);
+                break;
+            }
+            busy = true;
+            self.clients.port(client).work_taken += 1;
+            self.post(client, work);
+        }
+        busy
+    }
+
+    /// Ends the Streams, listeners and registrations of applications that went away.
     pub(super) fn reap_clients(&mut self) {
         for client in self.clients.ids() {
             if !self.clients.port(client).is_gone() {
@@ -89,9 +116,9 @@ impl<D: Device> Engine<D> {
                 self.abort(id, DisconnectReason::Local);
             }
             self.unlisten_all(client);
-            let port = self.clients.port(client);
-            port.events.clear();
-            port.completions.clear();
+            for stag in self.clients.port(client).forget() {
+                self.memory.deregister(stag);
+            }
         }
     }
 
@@ -187,14 +214,18 @@ impl<D: Device> Engine<D> {
             }
             Command::Register { token, domain, region, rights } => {
                 let event = match self.memory.register(domain, Scope::Domain, region, rights) {
-                    Ok(stag) => Event::Registered { token, stag },
+                    Ok(stag) => {
+                        self.clients.port(client).registered.insert(stag);
+                        Event::Registered { token, stag }
+                    }
                     Err(error) => Event::RegisterFailed { token, error },
                 };
                 self.clients.event(client, event);
             }
             Command::Deregister { token, stag } => {
                 // This core alone places and reads, so nothing is in flight between its steps.
-                let found = self.memory.deregister(stag);
+                let owned = self.clients.port(client).registered.remove(&stag);
+                let found = owned && self.memory.deregister(stag);
                 self.clients.event(client, Event::Deregistered { token, found });
             }
             Command::Disconnect { qp } => {
