@@ -68,6 +68,10 @@ impl Pair {
     fn both(&self) -> [Outcome; 2] {
         [&self.connected, &self.served].map(|it| it.lock().expect("no application panicked").clone())
     }
+
+    fn unreachable(&self) -> bool {
+        self.connected.lock().expect("no application panicked").unreachable
+    }
 }
 
 impl Conversation {
@@ -89,8 +93,9 @@ impl Conversation {
             clients.push(client);
             pairs.push(Pair { connected, served });
         }
-        let listening = || pairs.iter().all(|pair| pair.both()[1].listening);
-        world.run(Duration::from_secs(1), listening).expect("listeners");
+        for pair in &pairs {
+            world.run(Duration::from_secs(1), || pair.both()[1].listening).expect("a listener");
+        }
         for client in clients {
             attach(&mut world, 0, client, setup);
         }
@@ -122,23 +127,22 @@ impl Conversation {
         });
     }
 
-    /// Runs until `done` is true of each pair. Who does not find the peer tries again every second.
+    /// Runs until `done` is true of each pair, once. Who does not find the peer tries again every second.
     fn run_pairs(&mut self, span: Duration, done: impl Fn(&[Outcome; 2]) -> bool) {
-        let pairs = &self.pairs;
         let end = self.world.now() + span;
-        let all_done = || pairs.iter().all(|pair| done(&pair.both()));
-        let unreachable = || pairs.iter().any(|pair| pair.both()[0].unreachable);
-        while !all_done() {
-            let left = end.saturating_since(self.world.now());
-            if let Err(stalled) = self.world.run(left, || all_done() || unreachable()) {
-                let waiting: Vec<_> = pairs.iter().map(Pair::both).filter(|both| !done(both)).collect();
-                panic!("{stalled:?}: {waiting:?}");
-            }
-            if unreachable() {
-                self.world.pass(Duration::from_secs(1));
-                for pair in pairs {
-                    pair.connected.lock().expect("no application panicked").unreachable = false;
+        for pair in &self.pairs {
+            // Only this pair is looked at in each turn.
+            let settled = || pair.unreachable() || done(&pair.both());
+            loop {
+                let left = end.saturating_since(self.world.now());
+                if let Err(stalled) = self.world.run(left, settled) {
+                    panic!("{stalled:?}: {:?}", pair.both());
                 }
+                if !pair.unreachable() {
+                    break;
+                }
+                self.world.pass(Duration::from_secs(1));
+                pair.connected.lock().expect("no application panicked").unreachable = false;
             }
         }
     }
@@ -152,9 +156,9 @@ impl Conversation {
         for pair in pairs {
             pair.connected.lock().expect("no application panicked").finish = true;
         }
-        let ended = || pairs.iter().all(|pair| pair.both().iter().all(|side| side.ended.is_some()));
-        self.world.run(Duration::from_secs(60), ended).expect("both ends see the end");
         for pair in pairs {
+            let ended = || pair.both().iter().all(|side| side.ended.is_some());
+            self.world.run(Duration::from_secs(60), ended).expect("both ends see the end");
             let ends = pair.both().map(|side| side.ended);
             assert_eq!(ends, [Some(DisconnectReason::Local), Some(DisconnectReason::Peer)]);
         }

@@ -9,6 +9,7 @@ mod plan;
 mod remote;
 mod seeds;
 mod session;
+mod stranger;
 mod traffic;
 mod world;
 
@@ -17,5 +18,6 @@ pub use plan::{Kind, Plan, Step};
 pub use remote::Remote;
 pub use seeds::with_seeds;
 pub use session::{SESSION_BUFFER_LEN, SESSION_PORT, Session, Side};
+pub use stranger::{Ending, Script, Stranger, StrangerLog};
 pub use traffic::{End, Outcome, Traffic};
 pub use world::{Actor, Host, Stalled, World};

@@ -25,15 +25,15 @@ impl Remote {
 }
 
 impl Actor for Remote {
-    fn turn(&mut self, now: Instant) -> bool {
+    fn turn(&mut self, now: Instant, stirred: bool) -> bool {
         match self.due {
             Some(due) if due <= now => {
                 let busy = self.application.poll(&mut self.client);
                 self.due = busy.then_some(now + self.period);
             }
             Some(_) => {}
-            // Something made the world turn: there may be something for this application.
-            None => self.due = Some(now + self.period),
+            // There may be something for this application.
+            None => self.due = stirred.then_some(now + self.period),
         }
         false
     }

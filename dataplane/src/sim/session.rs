@@ -72,9 +72,10 @@ impl Side {
         }
     }
 
-    /// Takes what came through the rings.
-    pub fn poll(&mut self) {
-        let Some(client) = &mut self.client else { return };
+    /// Takes what came through the rings. True when there was something.
+    pub fn poll(&mut self) -> bool {
+        let before = (self.completions.len(), self.events.len());
+        let Some(client) = &mut self.client else { return false };
         while let Some(completed) = client.next_completion() {
             assert_eq!(self.ended, None, "nothing completes after the end");
             self.completions.push(completed.completion);
@@ -87,6 +88,7 @@ impl Side {
             }
             self.events.push(event);
         }
+        before != (self.completions.len(), self.events.len())
     }
 
     /// The first event that `is` what is looked for, taken out.
@@ -286,6 +288,12 @@ impl Session {
         }
     }
 
+    /// Lets a side's application go away, as if it was killed.
+    pub fn kill(&mut self, side: usize) {
+        self.sides[side].client = None;
+        self.world.poll_idly();
+    }
+
     /// Runs until a side is told of an event.
     ///
     /// # Panics
@@ -310,12 +318,18 @@ impl Session {
         mut done: impl FnMut(&mut [Side; 2]) -> bool,
     ) -> Result<(), Stalled> {
         let sides = &mut self.sides;
-        self.world.run(span, || {
-            for side in sides.iter_mut() {
-                side.poll();
+        let end = self.world.now() + span;
+        loop {
+            let mut took = false;
+            let result = self.world.run(end.saturating_since(self.world.now()), || {
+                took = sides.iter_mut().fold(false, |took, side| took | side.poll());
+                done(sides)
+            });
+            // Rings that are empty again can make a worker go on.
+            if result.is_ok() || !took {
+                return result;
             }
-            done(sides)
-        })
+        }
     }
 
     /// Runs until both sides know of the end, and returns what they were told.

@@ -16,8 +16,9 @@ pub type Host = Worker<SimDevice>;
 
 /// Something else that has turns: an application behind rings, a strange host on the wire.
 pub trait Actor {
-    /// Does what there is to do at `now`; true when there was something.
-    fn turn(&mut self, now: Instant) -> bool;
+    /// Does what there is to do at `now`; true when there was something. `stirred` says whether a
+    /// worker did something in this turn.
+    fn turn(&mut self, now: Instant, stirred: bool) -> bool;
 
     /// When it has something to do again at the latest, if nothing happens before.
     fn poll_at(&self) -> Option<Instant>;
@@ -43,6 +44,9 @@ pub struct Stalled {
 
 /// Shortest step of the clock, so that turns at one instant come to an end.
 const TICK: Duration = Duration::from_nanos(100);
+
+/// Turns of [`World::poll_idly`]: beyond what workers count for their housekeeping.
+const IDLE_POLLS: usize = 300;
 
 /// Turns in five minutes without traffic: the ageing of neighbours and the like.
 const IDLE_TURNS_MAX: u64 = 500;
@@ -121,7 +125,16 @@ impl World {
     pub fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         let _ = self.run(span, || false);
-        self.now = end;
+        self.now = self.now.max(end);
+    }
+
+    /// Takes turns as a busy-polling loop does that finds nothing: for what workers do only every so
+    /// many of them.
+    pub fn poll_idly(&mut self) {
+        for _ in 0..IDLE_POLLS {
+            self.turn();
+            self.now += TICK;
+        }
     }
 
     /// Shuts a host's worker down, while the other and the wire go on.
@@ -161,8 +174,9 @@ impl World {
         for host in &mut self.hosts {
             busy |= host.turn(self.now);
         }
+        let stirred = busy;
         for actor in &mut self.actors {
-            busy |= actor.turn(self.now);
+            busy |= actor.turn(self.now, stirred);
         }
         busy
     }
