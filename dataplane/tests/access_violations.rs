@@ -229,3 +229,18 @@ fn an_invalidation_with_the_right_withdraws_the_memory() {
         session.assert_nothing_left();
     });
 }
+
+#[test]
+fn the_error_is_the_reason_even_if_the_peer_has_closed_already() {
+    with_seeds(5, |seed| {
+        let (mut session, stag) = session(seed, DOMAIN, AccessRights::REMOTE);
+        session.sides[0].post(0, SendOperation::Write { stag, offset: LEN }, 0, 10);
+        // Its FIN is right behind the Write.
+        session.sides[0].disconnect();
+        let ends = session.ends();
+        let error = StreamError::Ddp(DdpError::Tagged(AccessError::BaseOrBounds));
+        assert_eq!(ends, [DisconnectReason::Local, DisconnectReason::Error(error)]);
+        assert_eq!(session.sides[0].take_sends(), [(0, Status::Success)]);
+        session.assert_nothing_left();
+    });
+}
