@@ -142,7 +142,7 @@ impl<F: Frame> Connection<F> {
                 if now - since >= config.user_timeout && self.retries >= RETRIES_MIN {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
-                give_up_at = Some(since + config.user_timeout);
+                give_up_at = (self.sender.wnd > 0).then(|| since + config.user_timeout);
                 let flight = Flight {
                     una: self.sender.una,
                     nxt: self.sender.nxt,
@@ -176,10 +176,8 @@ impl<F: Frame> Connection<F> {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
         let interval = self.rto.value().saturating_mul(1 << probes.saturating_add(1).min(20));
-        let probes = probes.saturating_add(1);
-        let at = now + interval.min(config.rto_max);
-        let at = before_end(at, Some(self.heard_at + config.user_timeout), probes, now);
-        self.timer = Timer::Persist { at, probes };
+        self.timer =
+            Timer::Persist { at: now + interval.min(config.rto_max), probes: probes.saturating_add(1) };
         if self.sender.wnd > 0 {
             return Expired::Squeeze;
         }
