@@ -55,6 +55,10 @@ fn one_outage_after_the_other() {
         let mut setup = Setup::new(Faults { outages, ..link() });
         // Attempts that become rarer and rarer could all fall into outages.
         setup.config.stack.rto_max = Duration::from_secs(1);
-        Conversation::hold(seed, &setup);
+        let mut conversation = Conversation::new(seed, &setup);
+        conversation.complete(Duration::from_secs(120));
+        // A connection that cannot be closed in time is reset, and that reset could be lost.
+        conversation.world.wire().set_faults(&link());
+        conversation.finish(&link());
     });
 }

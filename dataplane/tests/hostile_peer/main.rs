@@ -120,7 +120,7 @@ impl Victim {
         }
         while let Some(event) = self.client.next_event() {
             match event {
-                Event::Registered { token, stag } if token == Token(1) => self.open_stag = Some(stag),
+                Event::Registered { token: Token(1), stag } => self.open_stag = Some(stag),
                 Event::Registered { .. } => {}
                 Event::Listening { .. } => self.listening = true,
                 Event::ConnectRequest { qp, .. } => {
