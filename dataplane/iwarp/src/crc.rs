@@ -1,8 +1,8 @@
 //! The MPA CRC: CRC32C (RFC 5044 section 4.4).
 //!
-//! Two crates compute it. Measured for FPDUs of a frame's size on a CPU without AVX-512,
-//! `crc32c` needs two thirds of `crc-fast`'s time; for short FPDUs, and wherever its wide
-//! registers exist, `crc-fast` is ahead.
+//! The `crc32c` and `crc-fast` crates compute it, each where it is the faster one. For FPDUs of a
+//! frame's size neither is fast on a CPU without AVX-512, since most of such a length is one chain of
+//! dependent instructions there: [`lanes`] runs three chains side by side, in half the time.
 
 /// Up to this length `crc-fast` is faster on every CPU.
 const SHORT_MAX: usize = 256;
@@ -13,7 +13,7 @@ pub fn crc32c(octets: &[u8]) -> u32 {
     if octets.len() <= SHORT_MAX || has_wide_registers() {
         crc_fast::crc32_iscsi(octets)
     } else {
-        crc32c::crc32c(octets)
+        lanes::crc32c(octets)
     }
 }
 
@@ -29,7 +29,7 @@ impl Crc {
 
     /// Takes the next octets.
     pub fn update(&mut self, octets: &[u8]) {
-        self.0 = crc32c::crc32c_append(self.0, octets);
+        self.0 = ::crc32c::crc32c_append(self.0, octets);
     }
 
     /// The CRC of all octets so far.
@@ -47,6 +47,88 @@ fn has_wide_registers() -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 const fn has_wide_registers() -> bool {
     true
+}
+
+/// CRC32C in three lanes, with the CPU's own instruction.
+///
+/// A block is cut in three parts of equal length. The CRC registers of the first two are moved past
+/// the octets that follow them (multiplied by x to the power of their bits, modulo the polynomial)
+/// and added to that of the third:
+///
+/// ```text
+/// |<--- LEN --->|<--- LEN --->|<--- LEN --->|
+///     lane 0        lane 1        lane 2
+/// ```
+#[cfg(all(target_arch = "x86_64", target_feature = "sse4.2", target_feature = "pclmulqdq"))]
+mod lanes {
+    use safe_arch::{crc32_u8, crc32_u64, m128i, mul_i64_carryless_m128i};
+
+    /// The polynomial, least significant bit first, without its highest term.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+    pub(super) fn crc32c(octets: &[u8]) -> u32 {
+        let mut crc = u64::from(u32::MAX);
+        // Three of these are all but four octets of an FPDU in a full segment at an MTU of 1500.
+        let rest = blocks::<480>(&mut crc, octets);
+        let rest = blocks::<64>(&mut crc, rest);
+        let (words, rest) = rest.as_chunks::<8>();
+        for word in words {
+            crc = crc32_u64(crc, u64::from_le_bytes(*word));
+        }
+        !rest.iter().fold(low(crc), |crc, octet| crc32_u8(crc, *octet))
+    }
+
+    /// Takes blocks of three times `LEN` octets and returns the rest.
+    fn blocks<'a, const LEN: usize>(crc: &mut u64, mut octets: &'a [u8]) -> &'a [u8] {
+        while octets.len() >= 3 * LEN {
+            let (first, others) = octets.split_at(LEN);
+            let (second, others) = others.split_at(LEN);
+            let (third, rest) = others.split_at(LEN);
+            let mut lanes = [*crc, 0, 0];
+            let words = first.as_chunks::<8>().0.iter().zip(second.as_chunks::<8>().0);
+            for ((first, second), third) in words.zip(third.as_chunks::<8>().0) {
+                lanes[0] = crc32_u64(lanes[0], u64::from_le_bytes(*first));
+                lanes[1] = crc32_u64(lanes[1], u64::from_le_bytes(*second));
+                lanes[2] = crc32_u64(lanes[2], u64::from_le_bytes(*third));
+            }
+            let moved =
+                multiply(lanes[0], const { shift(2 * LEN) }) ^ multiply(lanes[1], const { shift(LEN) });
+            // The instruction reduces the products modulo the polynomial.
+            *crc = crc32_u64(0, moved) ^ lanes[2];
+            octets = rest;
+        }
+        octets
+    }
+
+    /// The carry-less product.
+    fn multiply(register: u64, factor: u64) -> u64 {
+        let product: [u64; 2] =
+            mul_i64_carryless_m128i::<0>(m128i::from([register, 0]), m128i::from([factor, 0])).into();
+        product[0]
+    }
+
+    /// What moves a register past `octets`: x^(8 octets - 33). Of the 33, the reducing instruction
+    /// multiplies by x^32, and the product of two values in this bit order stands one bit too low.
+    const fn shift(octets: usize) -> u64 {
+        let mut power = 8 * octets - 33;
+        // x^0: the highest coefficient is the least significant bit.
+        let mut value: u32 = 1 << 31;
+        while power > 0 {
+            value = if value & 1 == 1 { (value >> 1) ^ POLYNOMIAL } else { value >> 1 };
+            power -= 1;
+        }
+        value as u64
+    }
+
+    fn low(crc: u64) -> u32 {
+        u32::try_from(crc).expect("the instruction leaves 32 bits")
+    }
+}
+
+/// For CPUs of other kinds, or a build that does not assume the instructions.
+#[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.2", target_feature = "pclmulqdq")))]
+mod lanes {
+    pub(super) use ::crc32c::crc32c;
 }
 
 #[cfg(test)]
