@@ -8,15 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dataplane::mem::{AccessRights, Buffer, HugePages, MemoryRegion};
 use dataplane::port::dpdk::{Eal, PortConfig, Tsc};
-use dataplane::verbs::{
-    Application, Command, Event, QueuePairAttributes, QueuePairId, Token, Verbs,
-};
+use dataplane::verbs::{Application, Command, Event, QueuePairAttributes, QueuePairId, Token, Verbs};
 use dataplane::worker::{Worker, WorkerConfig};
 use iwarp::mpa::Profile;
 use iwarp::types::{ProtectionDomain, Stag};
-use iwarp::work::{
-    CompletedOperation, ReceiveRequest, SendOperation, SendRequest, Sge, SgList, Status,
-};
+use iwarp::work::{CompletedOperation, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status};
 use tcpstack::addr::IpCidr;
 
 const DEPTH: u32 = 32;
@@ -70,11 +66,8 @@ impl Steady {
     }
 
     fn handle(&mut self, event: Event, verbs: &mut dyn Verbs) {
-        let attributes = QueuePairAttributes {
-            send_depth: DEPTH,
-            receive_depth: DEPTH,
-            ..QueuePairAttributes::default()
-        };
+        let attributes =
+            QueuePairAttributes { send_depth: DEPTH, receive_depth: DEPTH, ..QueuePairAttributes::default() };
         let take = |octets: &[u8]| Some(Stag(u32::from_be_bytes(octets.try_into().unwrap())));
         let profile = Profile::default();
         let command = match event {
@@ -83,9 +76,7 @@ impl Steady {
                 let private_data = stag.0.to_be_bytes().to_vec();
                 let receives = self.receives();
                 match self.end {
-                    End::Listen(local) => {
-                        Command::Listen { token: Token(1), local, profile, backlog: 8 }
-                    }
+                    End::Listen(local) => Command::Listen { token: Token(1), local, profile, backlog: 8 },
                     End::Connect(remote) => Command::Connect {
                         token: Token(1),
                         remote,
@@ -125,8 +116,7 @@ impl Steady {
             };
             let sg_list = self.sg_list(offset, len);
             let is_send = matches!(operation, SendOperation::Send { .. });
-            let request =
-                SendRequest { id: self.posted, operation, sg_list, signaled: true, fence: false };
+            let request = SendRequest { id: self.posted, operation, sg_list, signaled: true, fence: false };
             if verbs.post_send(qp, request).is_err() {
                 return;
             }
