@@ -159,7 +159,7 @@ impl Registry {
     }
 
     /// The one access check: the registration and the offset in its buffer.
-    // req 5041-7.1-1: every check of a DDP Segment's STag is here.
+    // req 5041-7.1-6: every check of a Tagged Segment's STag, rights and bounds is here.
     fn resolve(
         &self,
         who: Accessor,

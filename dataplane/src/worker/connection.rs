@@ -113,7 +113,7 @@ impl<D: Device> Engine<D> {
                     let event = Event::ConnectRequest { listener, qp: id, remote, private_data };
                     self.clients.event(client, event);
                 }
-                // req 5044-7.1.2-5: nothing may follow the Request before the Reply.
+                // Nothing may follow the Request before the Reply.
                 Ok(_) | Err(_) => {
                     self.counters.mpa_startups_failed += 1;
                     self.drop_silently(id);
@@ -298,6 +298,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// MPA start-up took too long.
+    // req 5044-7.1.2-17, 5044-7.1.2-21
     pub(super) fn startup_timed_out(&mut self, id: QueuePairId) {
         let Some(pair) = self.pairs.find(id) else { return };
         match &pair.phase {
@@ -414,7 +415,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Sends a start-up frame, in one segment.
-    // req 5044-7.1.3-9: start-up frames are far smaller than any EMSS but the smallest.
+    // Start-up frames are far smaller than any EMSS but the smallest.
     fn send_octets(&mut self, connection: ConnectionId, octets: &[u8]) {
         let emss = self.stack.emss(connection).max(1);
         for part in octets.chunks(emss) {

@@ -64,6 +64,8 @@ impl Eal {
         }
         if !parsed.log_level {
             argv.insert(1, c"--log-level=warning".to_owned());
+            // It warns at each start that it has no socket of a kind long gone.
+            argv.insert(2, c"--log-level=lib.telemetry:error".to_owned());
         }
         parsed.check(args::free_hugepages())?;
         if STARTED.swap(true, Ordering::SeqCst) {
