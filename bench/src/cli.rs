@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, ValueEnum};
 
-use crate::plan::{PlanError, Test};
+use crate::plan::{PlanError, RawTest, Test};
 
 /// What to do.
 #[derive(Debug)]
@@ -117,6 +117,10 @@ pub struct Options {
     /// Run some messages before those that are measured.
     #[arg(long = "perform_warm_up")]
     pub warm_up: bool,
+
+    /// Right before and after each test, measure the bare wire below TCP, and print the ratio (--loopback).
+    #[arg(long, conflicts_with_all = ["all", "bidirectional"])]
+    pub raw: bool,
 
     /// Accepted as perftest has it, and always so: iWARP connects over TCP.
     #[arg(short = 'R', long = "rdma_cm", hide = true)]
@@ -229,6 +233,8 @@ With --loopback both ends run on this machine and all is chosen for you:
     ironwarp-bench --loopback                        the six tests over memif, two processes
     ironwarp-bench --loopback write_lat -s 8 -H      one of them
     ironwarp-bench --loopback --wire ring send_bw    one process, one core, no port's cost
+    ironwarp-bench --loopback write_lat --raw        and the bare wire before and after it
+    ironwarp-bench --loopback raw_bw                 the bare wire alone (raw_lat, raw_bw)
 With HOST it connects from a port that the EAL options make to an appliance's perf service:
     ironwarp-bench -l 1 -a 0000:01:00.0 -- write_bw --local 192.0.2.2/24 192.0.2.1
 Without HOST it is such a service itself.
@@ -252,12 +258,16 @@ pub enum TestName {
     SendBw,
     /// Latency of Sends.
     SendLat,
-    /// All six.
+    /// Latency of a 64-octet frame below TCP (--loopback).
+    RawLat,
+    /// Bandwidth of whole frames below TCP (--loopback).
+    RawBw,
+    /// All of iWARP's six.
     All,
 }
 
 impl TestName {
-    /// The tests it stands for.
+    /// The iWARP tests it stands for.
     pub fn tests(self) -> Vec<Test> {
         match self {
             Self::WriteBw => vec![Test::WriteBw],
@@ -266,7 +276,17 @@ impl TestName {
             Self::ReadLat => vec![Test::ReadLat],
             Self::SendBw => vec![Test::SendBw],
             Self::SendLat => vec![Test::SendLat],
+            Self::RawLat | Self::RawBw => Vec::new(),
             Self::All => Test::ALL.to_vec(),
+        }
+    }
+
+    /// The test of the bare wire that it stands for.
+    pub fn raw(self) -> Option<RawTest> {
+        match self {
+            Self::RawLat => Some(RawTest::Latency),
+            Self::RawBw => Some(RawTest::Bandwidth),
+            _ => None,
         }
     }
 }
@@ -391,6 +411,12 @@ pub enum CliError {
     /// A wire without both ends.
     #[error("--wire is for --loopback: without it the EAL options say which port to use")]
     WireWithoutLoopback,
+    /// There must be somebody who answers.
+    #[error("raw_lat, raw_bw and --raw need --loopback: only there the other end answers below TCP")]
+    RawWithoutLoopback,
+    /// Frames are all alike.
+    #[error("raw_lat and raw_bw take -n or -D only: frames of 64 octets, or of the MTU, one way")]
+    RawOptions,
     /// The options of the test do not go together.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -438,6 +464,16 @@ impl Invocation {
     }
 
     fn check(&self) -> Result<(), CliError> {
+        if let Task::Measure(options) = &self.task {
+            let raw = options.test.is_some_and(|test| test.raw().is_some());
+            if (raw || options.raw) && !options.common.loopback {
+                return Err(CliError::RawWithoutLoopback);
+            }
+            let shaped = options.size.is_some() || options.all || options.queue_pairs > 1;
+            if raw && (shaped || options.bidirectional || options.data_validation || options.raw) {
+                return Err(CliError::RawOptions);
+            }
+        }
         let (common, host) = match &self.task {
             Task::Measure(options) => (&options.common, options.host.is_some()),
             Task::Rping(options) => (&options.common, options.host.is_some() || options.address.is_some()),

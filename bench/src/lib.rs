@@ -6,6 +6,8 @@
 //!                     run: port, worker, loopback            calibrate: what the cores cost today
 //! ```
 //!
+//! Below TCP, [`raw`] measures the wire by itself.
+//!
 //! The other end is [`control::services::perf`], in an appliance, in a second process of the harness
 //! (`--loopback`), or in the same thread (`--wire ring`).
 
@@ -14,6 +16,7 @@
 pub mod calibrate;
 pub mod cli;
 pub mod plan;
+pub mod raw;
 pub mod report;
 pub mod run;
 pub mod stats;

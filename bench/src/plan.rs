@@ -75,6 +75,45 @@ impl Test {
     }
 }
 
+/// A test of the bare wire below TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawTest {
+    /// Latency of a small frame.
+    Latency,
+    /// Bandwidth of whole frames.
+    Bandwidth,
+}
+
+impl RawTest {
+    /// A title like perftest's.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Latency => "Raw Frame Latency Test",
+            Self::Bandwidth => "Raw Frame BW Test",
+        }
+    }
+
+    /// How much it does unless told otherwise: a good part of a second, or less.
+    pub fn usual(self) -> Amount {
+        match self {
+            Self::Latency => Amount::Messages(RAW_BOUNCES),
+            Self::Bandwidth => Amount::Messages(RAW_FRAMES),
+        }
+    }
+
+    /// How much it does with these options.
+    pub fn amount(self, options: &Options) -> Amount {
+        match (options.duration, options.iterations) {
+            (Some(seconds), _) => Amount::Time(Duration::from_secs(seconds.into())),
+            (None, Some(frames)) => Amount::Messages(frames),
+            (None, None) => self.usual(),
+        }
+    }
+}
+
+const RAW_BOUNCES: u64 = 20_000;
+const RAW_FRAMES: u64 = 1_000_000;
+
 /// How much a leg does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {

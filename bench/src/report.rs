@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::calibrate::PingPong;
-use crate::plan::{Leg, Test};
+use crate::plan::{Leg, RawTest, Test};
 use crate::stats::LatencySummary;
 use crate::traffic::BandwidthSummary;
 
@@ -125,6 +125,34 @@ pub struct Document {
     /// What was compared octet by octet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub data_validation: Vec<Verified>,
+    /// The test beside the bare wire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare_wire: Option<Comparison>,
+}
+
+/// A figure of a test and what the bare wire below TCP came to right before and right after it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// `usec` for the typical latency, else the unit of the average bandwidth, of frames on the wire.
+    pub unit: &'static str,
+    /// Of the wire, before the test.
+    pub before: f64,
+    /// Of the wire, after the test.
+    pub after: f64,
+    /// The test's figure over the mean of the wire's two.
+    pub ratio: f64,
+}
+
+impl Comparison {
+    /// Sets a test's row beside the same figure of the wire.
+    pub fn new(row: &Row, before: &Row, after: &Row, unit: Unit) -> Self {
+        let (before, after) = (before.figure(), after.figure());
+        let unit = match row {
+            Row::Bandwidth { .. } => unit.name(),
+            Row::Latency { .. } => "usec",
+        };
+        Self { unit, before, after, ratio: row.figure() / ((before + after) / 2.0) }
+    }
 }
 
 /// What was compared of one size.
@@ -171,6 +199,14 @@ impl Row {
         }
     }
 
+    /// The one figure that stands for it: the average bandwidth, or the typical latency.
+    fn figure(&self) -> f64 {
+        match *self {
+            Self::Bandwidth { average, .. } => average,
+            Self::Latency { t_typical, .. } => t_typical,
+        }
+    }
+
     /// Of a latency test.
     pub fn latency(size: u32, summary: &LatencySummary) -> Self {
         Self::Latency {
@@ -191,18 +227,34 @@ impl Circumstances {
     /// What the leg itself says; the rest is filled in by who knows it.
     pub fn of(leg: &Leg) -> Self {
         Self {
-            test: leg.test.title(),
+            queue_pairs: leg.queue_pairs,
+            depth: leg.plan.depth,
+            receive_depth: leg.plan.receive_depth,
+            moderation: leg.plan.moderation,
+            both_ways: leg.plan.both_ways,
+            ..Self::titled(leg.test.title())
+        }
+    }
+
+    /// Of a test of the bare wire, which knows no connections.
+    pub fn of_raw(test: RawTest) -> Self {
+        Self::titled(test.title())
+    }
+
+    fn titled(test: &'static str) -> Self {
+        Self {
+            test,
             wire: String::new(),
             mtu: 0,
             crc: false,
             revision: 0,
             ord: 0,
             ird: 0,
-            queue_pairs: leg.queue_pairs,
-            depth: leg.plan.depth,
-            receive_depth: leg.plan.receive_depth,
-            moderation: leg.plan.moderation,
-            both_ways: leg.plan.both_ways,
+            queue_pairs: 0,
+            depth: 0,
+            receive_depth: 0,
+            moderation: 0,
+            both_ways: false,
             cores: String::new(),
             mode: String::new(),
             ping_pong_ns: None,
@@ -223,6 +275,23 @@ pub fn head(out: &mut impl Write, test: Test, info: &Circumstances, unit: Unit) 
     pair(out, ("Number of qps", &info.queue_pairs), ("CQ Moderation", &info.moderation))?;
     pair(out, ("TX depth", &info.depth), ("RX depth", &info.receive_depth))?;
     pair(out, ("Outstanding reads", &info.ord), ("Of the peer", &info.ird))?;
+    surroundings(out, info)?;
+    columns(out, test.is_latency(), unit)
+}
+
+/// Prints the same for a test of the bare wire; its bandwidths are in Gb/s.
+///
+/// # Errors
+/// When `out` takes nothing.
+pub fn raw_head(out: &mut impl Write, test: RawTest, info: &Circumstances) -> io::Result<()> {
+    writeln!(out, "{LINE}")?;
+    writeln!(out, "                    {}", info.test)?;
+    pair(out, ("Wire", &info.wire), ("Mtu", &format!("{}[B]", info.mtu)))?;
+    surroundings(out, info)?;
+    columns(out, test == RawTest::Latency, Unit::GigaBits)
+}
+
+fn surroundings(out: &mut impl Write, info: &Circumstances) -> io::Result<()> {
     writeln!(out, " {:<18}: {}", "Cores", info.cores)?;
     writeln!(out, " {:<18}: {}", "Mode", info.mode)?;
     let calibration = match info.ping_pong_ns {
@@ -230,8 +299,11 @@ pub fn head(out: &mut impl Write, test: Test, info: &Circumstances, unit: Unit) 
         None => "not possible: two cores are needed".to_owned(),
     };
     writeln!(out, " {:<18}: {calibration}", "Calibration")?;
-    writeln!(out, "{LINE}")?;
-    if test.is_latency() {
+    writeln!(out, "{LINE}")
+}
+
+fn columns(out: &mut impl Write, latency: bool, unit: Unit) -> io::Result<()> {
+    if latency {
         writeln!(
             out,
             " #bytes     #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
@@ -289,6 +361,26 @@ pub fn histogram(out: &mut impl Write, summary: &LatencySummary) -> io::Result<(
 pub fn verified(out: &mut impl Write, verified: &Verified) -> io::Result<()> {
     let Verified { size, messages, octets } = verified;
     writeln!(out, " {size:<10} {messages:<14} validated: all {octets} octets are as they were sent")
+}
+
+/// Prints how a test does beside the bare wire.
+///
+/// # Errors
+/// When `out` takes nothing.
+pub fn comparison(out: &mut impl Write, comparison: &Comparison) -> io::Result<()> {
+    let Comparison { unit, before, after, ratio } = comparison;
+    writeln!(
+        out,
+        " Bare wire below TCP: {before:.3} {unit} before, {after:.3} {unit} after; ratio {ratio:.3}"
+    )
+}
+
+/// Prints how many frames of a test of the bare wire were lost.
+///
+/// # Errors
+/// When `out` takes nothing.
+pub fn lost(out: &mut impl Write, frames: u64) -> io::Result<()> {
+    writeln!(out, " {frames} frames were lost on the wire")
 }
 
 /// Prints the line below a table.
@@ -416,13 +508,27 @@ mod tests {
             unit: Unit::GigaBits.name(),
             results: vec![Row::bandwidth(&summary(), Unit::GigaBits)],
             data_validation: vec![],
+            bare_wire: None,
         };
         let json = serde_json::to_value(&document).unwrap();
         assert_eq!(json["test_info"]["TX_depth"], 128);
         assert_eq!(json["results"][0]["MsgSize"], 1 << 20);
         assert_eq!(json["results"][0]["n_iterations"], 1000);
         assert!(json["results"][0]["BW_average"].as_f64().unwrap() > 8.0);
-        assert!(json.get("data_validation").is_none());
+        assert!(json.get("data_validation").is_none() && json.get("bare_wire").is_none());
+    }
+
+    #[test]
+    fn a_test_stands_beside_the_wire() {
+        let wire = |rate| Row::Bandwidth { size: 1514, messages: 1, peak: 99.0, average: rate, rate: 0.1 };
+        let row = Row::bandwidth(&summary(), Unit::MebiBytes);
+        let beside = Comparison::new(&row, &wire(3000.0), &wire(5000.0), Unit::MebiBytes);
+        assert_eq!((beside.unit, beside.ratio), ("MiB/sec", 0.25));
+        let text = printed(|out| comparison(out, &beside));
+        assert!(text.contains("3000.000 MiB/sec before, 5000.000 MiB/sec after; ratio 0.250"), "{text}");
+        let info = Circumstances::of_raw(RawTest::Bandwidth);
+        let text = printed(|out| raw_head(out, RawTest::Bandwidth, &info));
+        assert!(text.contains("BW average[Gb/sec]") && !text.contains("MPA"), "{text}");
     }
 
     #[test]

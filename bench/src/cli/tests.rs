@@ -63,6 +63,16 @@ fn a_loopback_needs_nothing_more() {
 }
 
 #[test]
+fn the_bare_wire_is_asked_for_by_name_or_beside_a_test() {
+    let options = measure("bench --loopback raw_bw -n 7");
+    assert_eq!(options.test.unwrap().raw(), Some(RawTest::Bandwidth));
+    assert!(!options.raw);
+    let options = measure("bench --loopback write_lat --raw --data_validation");
+    assert!(options.raw && options.test.unwrap().raw().is_none());
+    assert!(TestName::All.raw().is_none());
+}
+
+#[test]
 fn without_a_host_it_serves() {
     assert!(parse("bench --vdev net_null0 -- --local 10.0.0.1").unwrap().is_server());
     assert!(parse("bench --vdev net_null0 -- write_bw --local 10.0.0.1").unwrap().is_server());
@@ -97,6 +107,11 @@ fn nonsense_is_refused_with_its_reason() {
         ("bench --loopback write_bw -t 0", "tx-depth"),
         ("bench --loopback write_bw --mtu 100", "mtu"),
         ("bench --loopback teleport", "teleport"),
+        ("bench -l 1 -- raw_lat --local 10.0.0.1 10.0.0.2", "--loopback"),
+        ("bench --loopback raw_lat -s 8", "-n or -D"),
+        ("bench --loopback raw_bw --raw", "-n or -D"),
+        ("bench --loopback write_lat -a --raw", "--raw"),
+        ("bench -l 1 -- write_lat --raw --local 10.0.0.1 10.0.0.2", "--loopback"),
         ("bench -l 1 -- --wire ring --local 10.0.0.1", "--loopback"),
         ("bench -l 1 -- write_bw --local 10.0.0.1/33 10.0.0.2", "prefix"),
     ] {

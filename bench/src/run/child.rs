@@ -1,13 +1,14 @@
 //! The second process of a loopback: this program again, as the service.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::node::READY;
 use super::{RunError, system};
 
 /// A running child; dropping it ends it.
@@ -15,7 +16,40 @@ pub(super) struct Child {
     process: std::process::Child,
     /// It ends when this is closed.
     input: Option<ChildStdin>,
-    output: Option<BufReader<ChildStdout>>,
+    /// A word for each time that it got ready.
+    ready: Receiver<()>,
+    watch: Arc<Mutex<Watch>>,
+}
+
+/// What is done at a child's end.
+enum Watch {
+    Runs(Option<Box<dyn FnOnce() + Send>>),
+    Ended,
+}
+
+/// What a child is told to do, a line each; its first one is `Work`, without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Offer the services.
+    Work,
+    /// Answer below TCP.
+    Raw,
+}
+
+/// What a child says when it does as it was told.
+pub(super) const READY: &str = "ready";
+
+impl Order {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Raw => "raw",
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        [Self::Work, Self::Raw].into_iter().find(|order| order.line() == line.trim())
+    }
 }
 
 impl Child {
@@ -28,33 +62,50 @@ impl Child {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| system(program.display().to_string(), error))?;
+        let (sender, ready) = mpsc::channel();
+        let watch = Arc::new(Mutex::new(Watch::Runs(None)));
+        if let Some(output) = process.stdout.take() {
+            let watch = Arc::clone(&watch);
+            thread::spawn(move || listen(output, &sender, &watch));
+        }
         let input = process.stdin.take();
-        let output = process.stdout.take().map(BufReader::new);
-        let mut child = Self { process, input, output };
-        child.await_ready()?;
+        let mut child = Self { process, input, ready, watch };
+        if child.ready.recv().is_err() {
+            let status = child.process.wait().map_err(|error| system("the other end", error))?;
+            return Err(RunError::Child(format!("did not start ({status}); its own message is above")));
+        }
         Ok(child)
     }
 
-    /// Calls `on_end` when the child ends, from a thread that sleeps until then.
+    /// Calls `on_end` when the child ends, instead of what was to be called before.
     pub(super) fn watch(&mut self, on_end: impl FnOnce() + Send + 'static) {
-        if let Some(mut output) = self.output.take() {
-            thread::spawn(move || {
-                // It says nothing more; the end of its output is its own end.
-                let _ = io::copy(&mut output, &mut io::sink());
-                on_end();
-            });
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *watch {
+            Watch::Runs(slot) => *slot = Some(Box::new(on_end)),
+            Watch::Ended => on_end(),
         }
     }
 
-    fn await_ready(&mut self) -> Result<(), RunError> {
-        let Some(output) = &mut self.output else { return Ok(()) };
-        for line in output.lines() {
-            if line.map_err(|error| system("the other end's output", error))?.trim() == READY {
-                return Ok(());
-            }
+    /// Tells it what to do and waits until it does.
+    pub(super) fn order(&mut self, order: Order) -> Result<(), RunError> {
+        let gone = || RunError::Child("ended".to_owned());
+        let input = self.input.as_mut().ok_or_else(gone)?;
+        writeln!(input, "{}", order.line()).map_err(|_| gone())?;
+        self.ready.recv().map_err(|_| gone())
+    }
+}
+
+/// Reads what a child says, until its end.
+fn listen(output: ChildStdout, ready: &Sender<()>, watch: &Mutex<Watch>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        if line.trim() == READY {
+            // Nobody waits for it when the owner is gone.
+            let _ = ready.send(());
         }
-        let status = self.process.wait().map_err(|error| system("the other end", error))?;
-        Err(RunError::Child(format!("did not start ({status}); its own message is above")))
+    }
+    let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Watch::Runs(Some(on_end)) = std::mem::replace(&mut *watch, Watch::Ended) {
+        on_end();
     }
 }
 

@@ -16,9 +16,9 @@ use iwarp::mpa::Profile;
 use super::child::Child;
 use super::reporter::Reporter;
 use super::{RunError, json_file, system};
-use crate::cli::{Idle, Options, Placement, RpingOptions, Wire};
-use crate::plan;
-use crate::report::Unit;
+use crate::cli::{Common, Idle, Options, Placement, RpingOptions, Wire};
+use crate::plan::Leg;
+use crate::report::{Document, Unit};
 use crate::traffic::{Harness, Notice, Peer};
 
 /// An application and what is made of its notices.
@@ -37,6 +37,8 @@ pub(super) struct Place<'a> {
     pub(super) ping_pong_ns: Option<u64>,
     /// The other process of a loopback.
     pub(super) child: Option<&'a mut Child>,
+    /// Who takes the results when there is more to come; else the table and the JSON end with them.
+    pub(super) documents: Option<Sender<Document>>,
 }
 
 /// Why rping failed.
@@ -63,13 +65,13 @@ impl Job {
     /// perftest's tests.
     pub(super) fn tests(
         options: &Options,
+        legs: &[Leg],
         remote: SocketAddr,
         profile: Profile,
         mtu: usize,
         place: Place<'_>,
         interrupt: &Arc<AtomicBool>,
-    ) -> Result<Self, RunError> {
-        let legs = plan::legs(options)?;
+    ) -> Self {
         let (sender, notices) = mpsc::channel();
         if let Some(child) = place.child {
             let sender = sender.clone();
@@ -79,25 +81,21 @@ impl Job {
             Placement::Worker => "application on the worker",
             Placement::Ring => "application behind rings",
         };
-        let idle = match options.common.idle {
-            _ if options.common.wire == Some(Wire::Ring) => "both ends polled in turn",
-            Idle::Busy => "busy polling",
-            Idle::Yield => "yielding when idle",
-        };
         let reporter = Reporter {
-            legs: legs.clone(),
-            unit: if options.report_gbits { Unit::GigaBits } else { Unit::MebiBytes },
+            legs: legs.to_vec(),
+            unit: unit(options),
             histogram: options.report_histogram,
             json: json_file(options),
+            documents: place.documents,
             wire: place.wire,
             mtu,
             cores: place.cores,
-            mode: format!("{app}, {idle}"),
+            mode: format!("{app}, {}", polling(&options.common)),
             ping_pong_ns: place.ping_pong_ns,
         };
         let peer = Peer { remote, profile };
-        let application = Box::new(Harness::new(peer, legs, sender, Arc::clone(interrupt)));
-        Ok(Self::new(application, move || reporter.run(&notices)))
+        let application = Box::new(Harness::new(peer, legs.to_vec(), sender, Arc::clone(interrupt)));
+        Self::new(application, move || reporter.run(&notices))
     }
 
     /// rping's client.
@@ -145,6 +143,20 @@ impl Job {
         });
         Self { application, reporter, done }
     }
+}
+
+/// How the ends are polled, in words.
+pub(super) fn polling(common: &Common) -> &'static str {
+    match common.idle {
+        _ if common.wire == Some(Wire::Ring) => "both ends polled in turn",
+        Idle::Busy => "busy polling",
+        Idle::Yield => "yielding when idle",
+    }
+}
+
+/// The unit of bandwidths.
+pub(super) fn unit(options: &Options) -> Unit {
+    if options.report_gbits { Unit::GigaBits } else { Unit::MebiBytes }
 }
 
 /// What a reporter came to.

@@ -6,15 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use control::services::{perf, rping};
+use control::services::rping;
 use dataplane::port::dpdk::Eal;
 
+use super::bare::{Run, Wired};
 use super::child::{Child, SocketFolder};
-use super::job::{Job, Place};
+use super::end::End;
+use super::job::Job;
 use super::machine::{Calibration, Machine};
 use super::node::Node;
 use super::{RunError, profile};
-use crate::cli::{Common, Idle, LocalAddress, Options, Placement, RpingOptions, Switch, Wire};
+use crate::cli::{Common, Idle, LocalAddress, Options, Placement, RpingOptions, Switch, TestName, Wire};
+use crate::plan;
 
 /// Runs the tests.
 pub(super) fn measure(
@@ -24,28 +27,31 @@ pub(super) fn measure(
 ) -> Result<(), RunError> {
     let mut options = options.clone();
     let setup = Setup::new(&mut options.common, machine);
+    let raw = options.test.and_then(TestName::raw);
+    let legs = if raw.is_some() { Vec::new() } else { plan::legs(&options)? };
     let calibration = Calibration::begin(machine.cores.first().copied().zip(machine.cores.get(1).copied()));
-    let remote = SocketAddr::new(SERVICE.address, perf::PORT);
-    let profile = profile(&options.common, options.outstanding_reads);
-    let mut place = Place {
-        wire: setup.wire_name().to_owned(),
+    let run = Run {
+        options: &options,
+        machine,
+        interrupt,
+        wire: setup.wire_name(),
         cores: setup.describe(),
         ping_pong_ns: calibration.nanos(),
-        child: None,
+    };
+    let measure = |wired: Wired<'_>| match raw {
+        Some(test) => run.raw(wired, test),
+        None if options.raw => run.beside_the_wire(wired, &legs),
+        None => run.tests(wired, &legs, None).map(drop),
     };
     if setup.wire == Wire::Ring {
         let eal = Eal::init(&setup.eal(Side::Harness, Path::new("")))?;
-        let ends = Node::ring_pair(&eal, machine, [HARNESS, SERVICE], &options.common)?;
-        let job = Job::tests(&options, remote, profile, ends[0].mtu(), place, interrupt)?;
-        Node::run_both(ends, job, &options.common)?;
+        measure(Wired::Ring(End::ring_pair(&eal, &options.common)?))?;
     } else {
         let folder = SocketFolder::new()?;
         let mut child =
             Child::start(&setup.child(folder.path(), &options.common, options.outstanding_reads))?;
-        place.child = Some(&mut child);
         let eal = Eal::init(&setup.eal(Side::Harness, folder.path()))?;
-        let node = Node::open(&eal, machine, HARNESS, &options.common)?;
-        node.measure(&options, remote, profile, place, interrupt)?;
+        measure(Wired::Processes(End::open(&eal, &options.common)?, &mut child))?;
     }
     calibration.end()
 }
@@ -61,19 +67,23 @@ pub(super) fn ping(
     let remote = SocketAddr::new(SERVICE.address, rping::TCP_PORT_DEFAULT);
     if setup.wire == Wire::Ring {
         let eal = Eal::init(&setup.eal(Side::Harness, Path::new("")))?;
-        let ends = Node::ring_pair(&eal, machine, [HARNESS, SERVICE], &options.common)?;
+        let [harness, service] = End::ring_pair(&eal, &options.common)?;
+        let harness = Node::new(harness, machine, HARNESS, &options.common)?;
+        let service = Node::new(service, machine, SERVICE, &options.common)?;
         let job = Job::ping(&options, remote, profile(&options.common, 1), None, interrupt)?;
-        return Node::run_both(ends, job, &options.common);
+        return Node::run_both([harness, service], job, &options.common).map(drop);
     }
     let folder = SocketFolder::new()?;
     let mut child = Child::start(&setup.child(folder.path(), &options.common, 1))?;
     let eal = Eal::init(&setup.eal(Side::Harness, folder.path()))?;
-    let node = Node::open(&eal, machine, HARNESS, &options.common)?;
+    let node = Node::new(End::open(&eal, &options.common)?, machine, HARNESS, &options.common)?;
     node.ping(&options, remote, Some(&mut child), interrupt)
 }
 
-const HARNESS: LocalAddress = LocalAddress { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), prefix: 24 };
-const SERVICE: LocalAddress = LocalAddress { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), prefix: 24 };
+pub(super) const HARNESS: LocalAddress =
+    LocalAddress { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), prefix: 24 };
+pub(super) const SERVICE: LocalAddress =
+    LocalAddress { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), prefix: 24 };
 
 const MTU: u16 = 1500;
 

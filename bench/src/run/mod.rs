@@ -1,12 +1,15 @@
 //! Runs what the command line asks for: ports, workers, the second process of a loopback, and the words
 //! in between.
 
+mod bare;
 mod child;
+mod end;
 mod job;
 mod loopback;
 mod machine;
 mod node;
 mod reporter;
+mod service;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -24,9 +27,11 @@ use tcpstack::addr::CidrError;
 use tcpstack::interface::InterfaceError;
 
 use crate::cli::{Common, Invocation, LocalAddress, Options, RpingOptions, Switch, Task};
-use crate::plan::PlanError;
+use crate::plan::{self, PlanError};
+use crate::raw::RawError;
 use crate::traffic::TrafficError;
 
+use end::End;
 use job::{PingError, Place};
 use machine::{Calibration, Machine};
 use node::Node;
@@ -83,6 +88,9 @@ pub enum RunError {
     /// rping.
     #[error("rping: {0}")]
     Rping(#[from] PingError),
+    /// The bare wire.
+    #[error(transparent)]
+    Raw(#[from] RawError),
     /// Options.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -131,7 +139,8 @@ pub fn run(invocation: &Invocation) -> Result<(), RunError> {
         Task::Rping(options) => {
             let remote = remote_of(options)?;
             let eal = Eal::init(&invocation.eal)?;
-            let node = Node::open(&eal, &machine, local_of(&options.common), &options.common)?;
+            let end = End::open(&eal, &options.common)?;
+            let node = Node::new(end, &machine, local_of(&options.common), &options.common)?;
             node.ping(options, remote, None, &interrupt)
         }
     }
@@ -150,18 +159,22 @@ fn measure(
         None => None,
     };
     let eal = Eal::init(eal)?;
-    let node = Node::open(&eal, machine, local_of(common), common)?;
+    let end = End::open(&eal, common)?;
     let Some(remote) = remote else {
-        return node.serve(common, options.outstanding_reads, interrupt);
+        let serve = if common.child { service::obey } else { service::stand };
+        return serve(end, machine, common, options.outstanding_reads, interrupt);
     };
+    let legs = plan::legs(options)?;
     let calibration = Calibration::begin(machine.here_and_beside());
     let place = Place {
-        wire: node.describe(),
+        wire: end.rest.describe(),
         cores: machine.describe_here(),
         ping_pong_ns: calibration.nanos(),
         child: None,
+        documents: None,
     };
-    node.measure(options, remote, profile(common, options.outstanding_reads), place, interrupt)?;
+    let node = Node::new(end, machine, local_of(common), common)?;
+    node.measure(options, &legs, remote, profile(common, options.outstanding_reads), place, interrupt)?;
     calibration.end()
 }
 
@@ -170,10 +183,18 @@ fn interrupt() -> Result<Arc<AtomicBool>, RunError> {
     let interrupt = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupt))
-            .and_then(|_| flag::register(signal, Arc::clone(&interrupt)))
             .map_err(|error| system("signals", error))?;
     }
+    on_signals(&interrupt)?;
     Ok(interrupt)
+}
+
+/// Sets the flag when a signal asks for the end.
+fn on_signals(flag: &Arc<AtomicBool>) -> Result<(), RunError> {
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(flag)).map_err(|error| system("signals", error))?;
+    }
+    Ok(())
 }
 
 /// What to negotiate.

@@ -1,36 +1,35 @@
 //! One end: a port, a worker on the thread that started the EAL, and what runs on it.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::services::perf::{self, Limits, PerfConfig, PerfService};
 use control::services::rping::server::{RpingServer, ServerConfig};
 use control::services::{Service, ServiceState, rping};
 use core_affinity::CoreId;
-use dataplane::port::dpdk::{Eal, Port, PortConfig, PortQueue, Tsc};
+use dataplane::port::dpdk::{Port, PortQueue};
 use dataplane::verbs::Application;
 use dataplane::worker::{Clock, Idle, Worker, WorkerConfig};
 use iwarp::mpa::Profile;
 use tcpstack::addr::IpCidr;
 
 use super::child::Child;
+use super::end::{End, LINK_PATIENCE, Rest};
 use super::job::{self, Job, Place};
 use super::machine::Machine;
 use super::{RunError, profile, system};
 use crate::cli::{self, Common, LocalAddress, Options, Placement, RpingOptions};
+use crate::plan::Leg;
 
-/// One end.
+/// One end with a worker on it.
 pub(super) struct Node {
-    port: Port,
     worker: Worker<PortQueue>,
-    clock: TscClock,
-    /// Frames in use before anything was sent.
-    frames: usize,
+    end: Rest,
     placement: Placement,
     /// Whether idle loops let others run.
     yields: bool,
@@ -39,54 +38,15 @@ pub(super) struct Node {
     app_core: Option<CoreId>,
 }
 
-/// The poll loop's clock.
-#[derive(Clone, Copy)]
-pub(super) struct TscClock(Tsc);
-
-impl Clock for TscClock {
-    fn now(&self) -> tcpstack::time::Instant {
-        self.0.now()
-    }
-}
-
 impl Node {
-    /// One end over the first port that the EAL options make.
-    pub(super) fn open(
-        eal: &Eal,
+    /// A fresh worker on an end.
+    pub(super) fn new(
+        end: End,
         machine: &Machine,
         local: LocalAddress,
         common: &Common,
     ) -> Result<Self, RunError> {
-        let (id, _) = eal.port_names().into_iter().next().ok_or(RunError::NoPort)?;
-        let (port, mut queues) = eal.open(id, &config(common))?;
-        let queue = queues.pop().ok_or(RunError::NoPort)?;
-        Self::new(eal, machine, port, queue, local, common)
-    }
-
-    /// Two ends whose ports are joined by rings.
-    pub(super) fn ring_pair(
-        eal: &Eal,
-        machine: &Machine,
-        locals: [LocalAddress; 2],
-        common: &Common,
-    ) -> Result<[Self; 2], RunError> {
-        let pair = eal.ring_pair(["bench_a", "bench_b"], &config(common))?;
-        let [(first, mut of_first), (second, mut of_second)] = pair;
-        let queue = of_first.pop().ok_or(RunError::NoPort)?;
-        let first = Self::new(eal, machine, first, queue, locals[0], common)?;
-        let queue = of_second.pop().ok_or(RunError::NoPort)?;
-        let second = Self::new(eal, machine, second, queue, locals[1], common)?;
-        Ok([first, second])
-    }
-
-    fn new(
-        eal: &Eal,
-        machine: &Machine,
-        port: Port,
-        queue: PortQueue,
-        local: LocalAddress,
-        common: &Common,
-    ) -> Result<Self, RunError> {
+        let End { queue, rest: end } = end;
         let idle = match common.idle {
             cli::Idle::Busy => Idle::Busy,
             cli::Idle::Yield => Idle::Yield,
@@ -106,23 +66,22 @@ impl Node {
                 .add_route(everywhere, gateway)
                 .map_err(|error| RunError::Address { address: gateway, error })?;
         }
-        let frames = worker.device().frames_in_use();
-        let clock = TscClock(Tsc::new(eal));
         let app_core = machine.beside_this();
         let (placement, yields) = (common.app, common.idle == cli::Idle::Yield);
-        Ok(Self { port, worker, clock, frames, placement, yields, local: address, app_core })
+        Ok(Self { worker, end, placement, yields, local: address, app_core })
     }
 
-    /// Offers `perf` and `rping` until the flag is set.
+    /// Offers `perf` and `rping` until the flag is set; `announce` is called when they listen.
     pub(super) fn serve(
         mut self,
         common: &Common,
         outstanding_reads: u16,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<(), RunError> {
+        announce: impl FnOnce(&Port) -> Result<(), RunError>,
+        stop: &AtomicBool,
+    ) -> Result<End, RunError> {
         let port = common.port.unwrap_or(perf::PORT);
         let supervisions = self.attach_services(common, outstanding_reads, port);
-        let Self { worker, clock, .. } = &mut self;
+        let Self { worker, end: Rest { clock, .. }, .. } = &mut self;
         let begin = clock.now();
         let starting = || supervisions.iter().any(|service| service.state() == ServiceState::Starting);
         while starting() && clock.now() - begin < LINK_PATIENCE {
@@ -132,19 +91,8 @@ impl Node {
             let error = failed.error().unwrap_or("a service does not listen");
             return Err(RunError::Service(error.to_owned()));
         }
-        let mut out = io::stdout();
-        if common.child {
-            writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(|error| system("stdout", error))?;
-            end_with_input(Arc::clone(stop));
-        } else {
-            let text = format!(
-                "perf listens on TCP port {port} of {}, rping on {}; Ctrl-C ends",
-                self.port.name(),
-                rping::TCP_PORT_DEFAULT
-            );
-            writeln!(out, "{text}").map_err(|error| system("stdout", error))?;
-        }
-        self.worker.run(&self.clock, stop);
+        announce(&self.end.port)?;
+        self.worker.run(&self.end.clock, stop);
         self.close()
     }
 
@@ -152,13 +100,14 @@ impl Node {
     pub(super) fn measure(
         mut self,
         options: &Options,
+        legs: &[Leg],
         remote: SocketAddr,
         profile: Profile,
         place: Place<'_>,
         interrupt: &Arc<AtomicBool>,
-    ) -> Result<(), RunError> {
-        await_link(&self.port)?;
-        let job = Job::tests(options, remote, profile, self.mtu(), place, interrupt)?;
+    ) -> Result<End, RunError> {
+        self.end.await_link()?;
+        let job = Job::tests(options, legs, remote, profile, self.end.mtu(), place, interrupt);
         let result = self.run(job);
         // A failed test says more than the frames that it left.
         result.and_then(|()| self.close())
@@ -172,11 +121,11 @@ impl Node {
         child: Option<&mut Child>,
         interrupt: &Arc<AtomicBool>,
     ) -> Result<(), RunError> {
-        await_link(&self.port)?;
+        self.end.await_link()?;
         let profile = profile(&options.common, READS_OF_RPING);
         let job = Job::ping(options, remote, profile, child, interrupt)?;
         let result = self.run(job);
-        result.and_then(|()| self.close())
+        result.and_then(|()| self.close()).map(drop)
     }
 
     /// Polls this end until the job is done.
@@ -185,11 +134,11 @@ impl Node {
         match self.placement {
             Placement::Worker => {
                 self.worker.attach(application);
-                self.worker.run(&self.clock, &done);
+                self.worker.run(&self.end.clock, &done);
             }
             Placement::Ring => {
                 let elsewhere = self.spawn(application, &done);
-                self.worker.run(&self.clock, &done);
+                self.worker.run(&self.end.clock, &done);
                 elsewhere.join().map_err(|_| RunError::NoResult)?;
             }
         }
@@ -219,11 +168,11 @@ impl Node {
     }
 
     /// Polls both ends in turn until the job, which runs on the first, is done.
-    pub(super) fn run_both(mut ends: [Self; 2], job: Job, options: &Common) -> Result<(), RunError> {
+    pub(super) fn run_both(mut ends: [Self; 2], job: Job, options: &Common) -> Result<[End; 2], RunError> {
         let Job { application, reporter, done } = job;
         let [harness, service] = &mut ends;
         service.attach_services(options, READS_MAX, perf::PORT);
-        let clock = harness.clock;
+        let clock = harness.end.clock;
         let elsewhere = match harness.placement {
             Placement::Worker => {
                 harness.worker.attach(application);
@@ -245,8 +194,7 @@ impl Node {
             service.worker.turn(clock.now());
         }
         let [harness, service] = ends;
-        harness.close()?;
-        service.close()
+        Ok([harness.close()?, service.close()?])
     }
 
     fn attach_services(
@@ -274,30 +222,14 @@ impl Node {
         supervisions
     }
 
-    /// Looks for frames that nobody gave back.
-    fn close(mut self) -> Result<(), RunError> {
-        self.worker.shut_down(&self.clock);
-        let allowed = self.frames + FRAMES_WITH_DEVICE;
-        let frames = self.worker.device().frames_in_use();
-        if frames > allowed {
-            let port = self.port.name().to_owned();
-            return Err(RunError::Leak { frames: frames - self.frames, port });
-        }
-        Ok(())
-    }
-
-    pub(super) fn mtu(&self) -> usize {
-        self.port.capabilities().mtu
-    }
-
-    /// The port, in words.
-    pub(super) fn describe(&self) -> String {
-        format!("{} ({})", self.port.name(), self.port.driver())
+    /// Ends the worker and looks for frames that nobody gave back.
+    fn close(mut self) -> Result<End, RunError> {
+        self.worker.shut_down(&self.end.clock);
+        // While the worker still has what it holds.
+        self.end.check_frames(self.worker.device())?;
+        Ok(End { queue: self.worker.into_device(), rest: self.end })
     }
 }
-
-/// What a child says when it listens.
-pub(super) const READY: &str = "ready";
 
 /// rping reads and writes one at a time.
 const READS_OF_RPING: u16 = 1;
@@ -313,17 +245,8 @@ const SERVICE_OCTETS: usize = 2 << 30;
 /// Requests and completions that may wait between an application and its worker.
 const RING_DEPTH: usize = 4096;
 
-/// Frames that a device may keep after the last one was sent: it frees them with later ones.
-const FRAMES_WITH_DEVICE: usize = 1024 + 64;
-
 /// How long the last acknowledgements of an ended test may take.
 const DRAIN_TIME: Duration = Duration::from_millis(20);
-
-const LINK_PATIENCE: Duration = Duration::from_secs(5);
-
-fn config(common: &Common) -> PortConfig {
-    PortConfig { mtu: common.mtu, ..PortConfig::default() }
-}
 
 /// The unspecified address of a family.
 fn any(family: IpAddr) -> IpAddr {
@@ -340,26 +263,4 @@ fn seed() -> Result<[u8; 32], RunError> {
         .and_then(|mut random| random.read_exact(&mut seed))
         .map_err(|error| system("/dev/urandom", error))?;
     Ok(seed)
-}
-
-/// A software link comes up when its other end connects.
-#[expect(clippy::disallowed_methods, reason = "before the worker runs, this thread may wait")]
-fn await_link(port: &Port) -> Result<(), RunError> {
-    let begin = Instant::now();
-    while !port.link().up {
-        if begin.elapsed() > LINK_PATIENCE {
-            return Err(RunError::LinkDown(port.name().to_owned()));
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
-}
-
-/// A child ends with its parent, however that ends: its standard input is closed then.
-fn end_with_input(stop: Arc<AtomicBool>) {
-    thread::spawn(move || {
-        // Nothing is ever written to it; an error is an end too.
-        let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        stop.store(true, Ordering::Relaxed);
-    });
 }

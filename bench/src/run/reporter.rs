@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 
 use iwarp::mpa::Negotiated;
 
@@ -17,6 +17,8 @@ pub(super) struct Reporter {
     pub(super) unit: Unit,
     pub(super) histogram: bool,
     pub(super) json: Option<PathBuf>,
+    /// Who goes on with the results, and ends the table.
+    pub(super) documents: Option<Sender<Document>>,
     pub(super) wire: String,
     pub(super) mtu: usize,
     pub(super) cores: String,
@@ -30,6 +32,13 @@ impl Reporter {
         let mut out = io::stdout().lock();
         let mut documents = Vec::new();
         let result = self.report(&mut out, &mut documents, notices);
+        if let Some(sender) = &self.documents {
+            for document in documents {
+                // Who does not want them any more has an error of its own.
+                let _ = sender.send(document);
+            }
+            return result;
+        }
         if !documents.is_empty() {
             report::foot(&mut out).map_err(stdout)?;
         }
@@ -123,7 +132,13 @@ impl Reporter {
             ping_pong_ns: self.ping_pong_ns,
             ..Circumstances::of(timed.unwrap_or(leg))
         };
-        Document { test_info, unit: self.unit.name(), results: Vec::new(), data_validation: Vec::new() }
+        Document {
+            test_info,
+            unit: self.unit.name(),
+            results: Vec::new(),
+            data_validation: Vec::new(),
+            bare_wire: None,
+        }
     }
 }
 
