@@ -245,6 +245,9 @@ pub enum ConnectError {
     /// The peer closed or reset the connection during start-up.
     #[error("closed by the peer during start-up")]
     ClosedByPeer,
+    /// The application or a stop of the worker ended the attempt.
+    #[error("given up on this side")]
+    Aborted,
     /// The worker is at its limit of connections, or out of local TCP ports.
     #[error("too many connections")]
     TooMany,

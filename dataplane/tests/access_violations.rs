@@ -251,6 +251,11 @@ fn the_error_is_the_reason_even_if_the_peer_has_closed_already() {
         let code = TerminateCode::Tagged(TaggedBuffer::BaseOrBounds);
         assert!([DisconnectReason::Local, DisconnectReason::Terminated(code)].contains(&ends[0]), "{ends:?}");
         assert_eq!(session.sides[0].take_sends(), [(0, Status::Success)]);
+        assert_eq!(
+            session.world.host(1).counters().terminates_sent,
+            1,
+            "the FIN does not outrun the Terminate"
+        );
         session.assert_nothing_left();
     });
 }

@@ -2,7 +2,7 @@
 
 use iwarp::memory::Accessor;
 use iwarp::mpa::{Initiator, InitiatorOutcome, Negotiated, Responder};
-use iwarp::stream::{Stream, StreamLimits};
+use iwarp::stream::{Stream, StreamLimits, StreamState};
 use iwarp::types::StreamId;
 use iwarp::work::ReceiveRequest;
 use tcpstack::device::{Device, Frame};
@@ -226,7 +226,7 @@ impl<D: Device> Engine<D> {
         let (connection, client) = (pair.connection, pair.client);
         match &pair.phase {
             Phase::Connecting(_) | Phase::Requesting(_) => {
-                self.connect_failed(id, ConnectError::ClosedByPeer, Vec::new());
+                self.connect_failed(id, ConnectError::Aborted, Vec::new());
             }
             Phase::Streaming(_) => self.end_stream(id, reason),
             Phase::AwaitingDecision(_) => {
@@ -242,6 +242,11 @@ impl<D: Device> Engine<D> {
     pub(super) fn peer_closed(&mut self, id: QueuePairId, connection: ConnectionId) {
         let Some(pair) = self.pairs.find(id) else { return };
         match &mut pair.phase {
+            // TCP still sends after the peer's FIN: the Terminate that is due goes first.
+            Phase::Streaming(streaming) if streaming.stream.state() == StreamState::Terminating => {
+                self.wants_output(id);
+                return;
+            }
             Phase::Streaming(streaming) => {
                 streaming.stream.peer_closed();
                 let reason = streaming.ending.unwrap_or(DisconnectReason::Peer);
