@@ -1,6 +1,9 @@
 //! Reads EAL arguments for what the EAL itself does not tell: which virtual devices must become
 //! ports, and mistakes that end in silence (frames lost) or in an error without a remedy.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::error::EalError;
@@ -78,6 +81,27 @@ impl EalArgs {
         }
         Ok(())
     }
+
+    /// Removes the sockets that programs left behind which did not end in order. Drivers refuse to
+    /// replace one, or remove that of a running program.
+    pub(super) fn clear_stale_sockets(&self) -> Result<(), EalError> {
+        for vdev in &self.vdevs {
+            let Some(path) = vdev.socket_to_serve() else { continue };
+            let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
+            if !is_socket {
+                continue;
+            }
+            // A socket of another type says so only when somebody serves it.
+            match UnixStream::connect(&path) {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    // If that fails, so does the driver, and says why.
+                    let _ = std::fs::remove_file(&path);
+                }
+                _ => return Err(EalError::SocketInUse { vdev: vdev.name.clone(), path }),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Vdev {
@@ -123,6 +147,20 @@ impl Vdev {
     fn socket_to_connect(&self) -> Option<PathBuf> {
         let connects = self.is("net_virtio_user") && !self.serves();
         if connects { self.option("path").map(PathBuf::from) } else { None }
+    }
+
+    /// A socket that this end creates.
+    fn socket_to_serve(&self) -> Option<PathBuf> {
+        let path = if self.is("net_memif") && self.option("socket-abstract") == Some("no") {
+            (self.option("role") == Some("server")).then(|| self.option("socket")).flatten()
+        } else if self.is("net_vhost") || self.is("eth_vhost") {
+            (self.option("client") != Some("1")).then(|| self.option("iface")).flatten()
+        } else if self.is("net_virtio_user") && self.serves() {
+            self.option("path")
+        } else {
+            None
+        };
+        path.map(PathBuf::from)
     }
 
     fn serves(&self) -> bool {
@@ -181,6 +219,28 @@ mod tests {
             assert_eq!(parse(&format!("--no-huge {memory}")).check(0), Ok(()));
         }
         assert_eq!(parse("--no-huge --in-memory").check(0), Ok(()));
+    }
+
+    #[test]
+    fn a_stale_socket_is_removed_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("ironwarp-stale-{}.sock", std::process::id()));
+        let vhost = parse(&format!("--no-huge --vdev net_vhost0,iface={}", path.display()));
+        assert_eq!(vhost.clear_stale_sockets(), Ok(()), "there is none");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let memif = format!("--vdev net_memif0,role=server,socket-abstract=no,socket={}", path.display());
+        for args in [&vhost, &parse(&memif)] {
+            assert!(matches!(args.clear_stale_sockets(), Err(EalError::SocketInUse { .. })));
+            assert!(path.exists());
+        }
+        drop(listener);
+        assert_eq!(parse(&memif.replace("role=server,", "")).clear_stale_sockets(), Ok(()));
+        assert!(path.exists(), "it is the peer's");
+        assert_eq!(parse(&memif).clear_stale_sockets(), Ok(()));
+        assert!(!path.exists());
+        std::fs::write(&path, "no socket").unwrap();
+        assert_eq!(vhost.clear_stale_sockets(), Ok(()));
+        assert!(path.exists(), "only sockets are removed");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

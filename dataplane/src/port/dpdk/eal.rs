@@ -68,6 +68,7 @@ impl Eal {
             argv.insert(2, c"--log-level=lib.telemetry:error".to_owned());
         }
         parsed.check(args::free_hugepages())?;
+        parsed.clear_stale_sockets()?;
         if STARTED.swap(true, Ordering::SeqCst) {
             return Err(EalError::AlreadyStarted);
         }

@@ -41,6 +41,17 @@ pub enum EalError {
         /// The socket.
         path: PathBuf,
     },
+    /// Somebody serves the socket that is to be created.
+    #[error(
+        "--vdev {vdev}: another program serves the socket {}; end it, or give this one another socket",
+        path.display()
+    )]
+    SocketInUse {
+        /// The virtual device's name.
+        vdev: String,
+        /// The socket.
+        path: PathBuf,
+    },
     /// Memory is shared with the peer and must be one file, else every frame is lost silently.
     #[error("--vdev {vdev} shares its memory with a peer: add `--single-file-segments` to the EAL options")]
     NeedsSingleFileSegments {
