@@ -16,7 +16,7 @@ use std::thread;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use dataplane::port::dpdk::Eal;
-use signal_hook::consts::signal::{SIGINT, SIGTERM};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -39,7 +39,7 @@ pub enum Failure {
 
 /// What the main thread waits for.
 enum Message {
-    /// SIGINT or SIGTERM.
+    /// SIGINT, SIGTERM, SIGHUP (the terminal is gone) or SIGQUIT.
     Signal(i32),
     /// The prompt has something, and waits for an answer before it asks for more.
     Input(Input),
@@ -105,9 +105,9 @@ fn serve(eal: &[String], options: &Options, mut script: Vec<Line>) -> Result<(),
     result.and(stopped)
 }
 
-/// SIGINT and SIGTERM become messages; a second one ends the program at once.
+/// Signals that ask for the end become messages; a second one ends the program at once.
 fn watch_signals(sender: Sender<Message>) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut first = true;
         for signal in signals.forever() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam::channel::Sender;
 use dataplane::port::dpdk::{Eal, LcoreHandle, Offloads, Port, PortConfig, PortQueue, Tsc};
 use dataplane::worker::{Clock, Idle, Query, Reply, Worker, WorkerConfig, WorkerHandle};
-use tcpstack::config::StackConfig;
+use tcpstack::config::{Keepalive, StackConfig};
 use tcpstack::ethernet::Vlan;
 use tcpstack::interface::InterfaceConfig;
 use tcpstack::time::Instant;
@@ -386,6 +386,10 @@ fn port_config(plan: &PortPlan, options: &Options) -> PortConfig {
     config
 }
 
+/// A peer that died without a word keeps its queue pair and memory for 20 s, not for ever.
+const KEEPALIVE: Keepalive =
+    Keepalive { idle: Duration::from_secs(10), interval: Duration::from_secs(2), probes: 5 };
+
 fn make_worker(
     device: PortQueue,
     plan: &Plan,
@@ -395,6 +399,7 @@ fn make_worker(
     let vlan = port.vlan.and_then(Vlan::new);
     let mut stack = StackConfig {
         interface: InterfaceConfig { vlan, ..InterfaceConfig::default() },
+        keepalive: Some(KEEPALIVE),
         ..StackConfig::default()
     };
     if let Some(microseconds) = options.min_rto {
