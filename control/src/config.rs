@@ -15,6 +15,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ pub enum ConfigError {
         /// The file.
         file: PathBuf,
         /// The system's reason.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// A loaded file cannot be read.
     #[error("{location}: cannot load {}: {error}", file.display())]
@@ -79,7 +80,7 @@ pub enum ConfigError {
         /// The file.
         file: PathBuf,
         /// The system's reason.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// Files load each other without end.
     #[error("{0}: files are loaded within files more than {LOAD_DEPTH_MAX} deep; does one load itself?")]
@@ -152,13 +153,26 @@ impl fmt::Display for DidYouMean {
     }
 }
 
+/// Octets of a file; far more than commands a person or a script writes.
+const FILE_LEN_MAX: u64 = 1 << 20;
+
+/// The text of a file, pipe or device, if it comes to an end within the limit.
+fn read_text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let len = fs::File::open(file)?.take(FILE_LEN_MAX + 1).read_to_string(&mut text)? as u64;
+    if len > FILE_LEN_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "longer than 1 MiB: not a file of commands"));
+    }
+    Ok(text)
+}
+
 /// Reads the file that the program is started with.
 ///
 /// # Errors
 /// Everything that is wrong with it and the files it loads.
 pub fn read(file: &Path) -> Result<Script, Vec<ConfigError>> {
     let mut reader = Reader { script: Script::default(), errors: Vec::new() };
-    match fs::read_to_string(file) {
+    match read_text(file) {
         Ok(text) => reader.text(file, &text, Level::Top),
         Err(error) => reader.errors.push(ConfigError::Unreadable { file: file.to_owned(), error }),
     }
@@ -171,7 +185,7 @@ pub fn read(file: &Path) -> Result<Script, Vec<ConfigError>> {
 /// Everything that is wrong with it and the files it loads.
 pub fn read_commands(file: &Path) -> Result<Vec<Line>, Vec<ConfigError>> {
     let mut reader = Reader { script: Script::default(), errors: Vec::new() };
-    match fs::read_to_string(file) {
+    match read_text(file) {
         Ok(text) => reader.text(file, &text, Level::Loaded(1)),
         Err(error) => reader.errors.push(ConfigError::Unreadable { file: file.to_owned(), error }),
     }
@@ -284,7 +298,7 @@ impl Reader {
             return Err(ConfigError::TooDeep(location));
         }
         let file = location.file.parent().unwrap_or(Path::new("")).join(file);
-        match fs::read_to_string(&file) {
+        match read_text(&file) {
             Ok(text) => {
                 self.text(&file, &text, Level::Loaded(depth));
                 Ok(())

@@ -177,6 +177,13 @@ fn files_may_load_files_but_not_themselves() {
 }
 
 #[test]
+fn a_file_without_an_end_is_refused() {
+    let output = ironwarp(&["--check", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/dev/zero: longer than 1 MiB"), "{}", stderr(&output));
+}
+
+#[test]
 fn an_unreadable_file_is_named() {
     for arguments in [vec!["--check", "/no/such.conf"], vec!["/no/such.conf"]] {
         let output = ironwarp(&arguments);
