@@ -73,7 +73,6 @@ impl<D: Device> Engine<D> {
             Phase::Requesting(startup) => match startup.0.receive(frame.bytes()) {
                 Ok((_, None)) => {}
                 Ok((consumed, Some(InitiatorOutcome::Accepted { negotiated, private_data, .. }))) => {
-                    let connection = pair.connection;
                     let Phase::Requesting(startup) = std::mem::replace(&mut pair.phase, Phase::Closing)
                     else {
                         return;
@@ -85,7 +84,6 @@ impl<D: Device> Engine<D> {
                     if !frame.bytes().is_empty() {
                         self.feed_stream(id, frame);
                     }
-                    debug_assert_eq!(pair_id(connection), id);
                 }
                 Ok((_, Some(InitiatorOutcome::Rejected { private_data, .. }))) => {
                     self.connect_failed(id, ConnectError::Rejected, private_data);
