@@ -84,7 +84,7 @@ impl HeaderTemplate {
             _ => panic!("source and destination are of different IP versions"),
         };
         let pseudo_sum = checksum::combine(pseudo_sum, u32::from(u8::from(parts.protocol)));
-        let pseudo_sum = u16::try_from(pseudo_sum).expect("a combined sum is folded");
+        let pseudo_sum = !checksum::finish(pseudo_sum);
         Self { octets, pseudo_sum, neighbor }
     }
 
@@ -94,6 +94,7 @@ impl HeaderTemplate {
     ///
     /// # Panics
     /// When the headroom is too small, or the packet longer than IP can say.
+    #[inline]
     pub fn write<F: Frame>(&self, frame: &mut F, ecn: u8, identification: u16) {
         // Constant lengths, so that the copy is a few moves and no call.
         match (self.is_tagged(), self.is_ipv6()) {
@@ -105,6 +106,7 @@ impl HeaderTemplate {
     }
 
     /// Sum over the pseudo-header of a segment of `tcp_len` octets, header included.
+    #[inline]
     pub fn pseudo_header_sum(&self, tcp_len: usize) -> u32 {
         let len = u32::try_from(tcp_len).expect("a segment is shorter than 4 GiB");
         checksum::combine(u32::from(self.pseudo_sum), len)
@@ -134,6 +136,7 @@ impl HeaderTemplate {
         self.octets[12..14] == Vlan::TPID
     }
 
+    #[inline]
     fn write_ipv4<F: Frame, const LINK: usize>(&self, frame: &mut F, ecn: u8, identification: u16) {
         let total_len = u16::try_from(frame.bytes().len() + IPV4_LEN).expect("the packet fits IPv4's length");
         frame.push_front(LINK + IPV4_LEN);
