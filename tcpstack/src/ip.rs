@@ -6,9 +6,15 @@
 use core::net::IpAddr;
 
 use smoltcp::wire::{
-    IpProtocol, Ipv4Packet, Ipv6ExtHeader, Ipv6FragmentHeader, Ipv6OptionFailureType, Ipv6OptionRepr,
+    IpProtocol, Ipv6ExtHeader, Ipv6FragmentHeader, Ipv6OptionFailureType, Ipv6OptionRepr,
     Ipv6OptionsIterator, Ipv6Packet,
 };
+
+use crate::checksum;
+use crate::header::IPV4_LEN;
+
+/// Everything in the flags and fragment offset of a packet that is whole, but the reserved bit.
+pub(crate) const DONT_FRAGMENT: u16 = 0xc000;
 
 /// Extension headers that are looked through; more are an attack on our time.
 const EXTENSIONS_MAX: usize = 8;
@@ -44,24 +50,32 @@ impl IpHeader {
     /// A TTL of zero is no reason to drop what has arrived (RFC 1122 section 3.2.1.7).
     #[inline]
     pub(crate) fn parse_ipv4(octets: &[u8], checksum_good: bool) -> Result<Self, IpError> {
-        let packet = Ipv4Packet::new_checked(octets).map_err(|_| IpError::Malformed)?;
-        if packet.version() != 4 {
+        let (header, _) = octets.split_first_chunk::<IPV4_LEN>().ok_or(IpError::Malformed)?;
+        let [version, service, l0, l1, _, _, f0, f1, hop_limit, protocol, _, _, addresses @ ..] = *header;
+        let header_len = usize::from(version & 0x0f) * 4;
+        let total_len = usize::from(u16::from_be_bytes([l0, l1]));
+        if version >> 4 != 4 || header_len < IPV4_LEN || header_len > total_len || total_len > octets.len() {
             return Err(IpError::Malformed);
         }
-        if !checksum_good && !packet.verify_checksum() {
-            return Err(IpError::ChecksumBad);
+        if !checksum_good {
+            let sum = checksum::sum(header);
+            let of_options = if header_len == IPV4_LEN { 0 } else { options_sum(&octets[..header_len]) };
+            if checksum::finish(checksum::combine(sum, of_options)) != 0 {
+                return Err(IpError::ChecksumBad);
+            }
         }
-        if packet.more_frags() || packet.frag_offset() != 0 {
+        if u16::from_be_bytes([f0, f1]) & !DONT_FRAGMENT != 0 {
             return Err(IpError::Fragment);
         }
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = addresses;
         Ok(Self {
-            source: packet.src_addr().into(),
-            destination: packet.dst_addr().into(),
-            protocol: packet.next_header(),
-            ecn: packet.ecn(),
-            hop_limit: packet.hop_limit(),
-            header_len: usize::from(packet.header_len()),
-            total_len: usize::from(packet.total_len()),
+            source: IpAddr::V4([s0, s1, s2, s3].into()),
+            destination: IpAddr::V4([d0, d1, d2, d3].into()),
+            protocol: protocol.into(),
+            ecn: service & 0b11,
+            hop_limit,
+            header_len,
+            total_len,
         })
     }
 
@@ -133,6 +147,12 @@ impl IpHeader {
         self.header_len += 8;
         Ok(())
     }
+}
+
+/// The checksum's sum over the options of an IPv4 header.
+#[cold]
+fn options_sum(header: &[u8]) -> u32 {
+    checksum::sum(&header[IPV4_LEN..])
 }
 
 /// Refuses options that may not be skipped (RFC 8200 section 4.2).

@@ -12,25 +12,38 @@ pub struct TransmitQueue<F> {
     waiting: VecDeque<F>,
     limit: usize,
     refused: u64,
+    sent: u64,
 }
 
 impl<F: Frame> TransmitQueue<F> {
     /// An empty queue for at most `limit` frames; all memory is taken here.
     pub fn new(limit: usize) -> Self {
-        Self { staged: Burst::new(), waiting: VecDeque::with_capacity(limit), limit, refused: 0 }
+        Self { staged: Burst::new(), waiting: VecDeque::with_capacity(limit), limit, refused: 0, sent: 0 }
     }
 
     /// Appends a frame.
     ///
     /// # Errors
     /// The frame, when the queue is full; that is counted.
+    #[inline]
     pub fn push(&mut self, frame: F) -> Result<(), F> {
         if self.room() == 0 {
             self.refused += 1;
             return Err(frame);
         }
-        self.waiting.push_back(frame);
+        if self.waiting.is_empty() && !self.staged.is_full() {
+            self.staged.push(frame);
+        } else {
+            self.waiting.push_back(frame);
+        }
         Ok(())
+    }
+
+    /// Whether the frame pushed last made a whole burst, which the device may as well have now,
+    /// while its octets are in the nearest cache.
+    #[inline]
+    pub fn is_burst(&self) -> bool {
+        self.staged.is_full() && self.waiting.is_empty()
     }
 
     /// Hands frames to the device in bursts until the queue is empty or the device is full.
@@ -38,19 +51,26 @@ impl<F: Frame> TransmitQueue<F> {
     /// Returns how many the device took.
     pub fn flush<D: Device<Frame = F>>(&mut self, device: &mut D) -> usize {
         let mut sent = 0;
-        loop {
+        while !self.is_empty() {
             let fill = self.staged.remaining_capacity().min(self.waiting.len());
-            self.staged.extend(self.waiting.drain(..fill));
-            let offered = self.staged.len();
-            if offered == 0 {
-                return sent;
+            if fill > 0 {
+                self.staged.extend(self.waiting.drain(..fill));
             }
+            let offered = self.staged.len();
             device.transmit_burst(&mut self.staged);
             sent += offered - self.staged.len();
             if !self.staged.is_empty() {
-                return sent;
+                break;
             }
         }
+        self.sent += sent as u64;
+        sent
+    }
+
+    /// How many frames the device took, ever.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Drops all frames.
@@ -60,16 +80,19 @@ impl<F: Frame> TransmitQueue<F> {
     }
 
     /// Frames in the queue.
+    #[inline]
     pub fn len(&self) -> usize {
         self.staged.len() + self.waiting.len()
     }
 
     /// Whether there is none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Frames that still fit.
+    #[inline]
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.len())
     }
@@ -106,6 +129,7 @@ mod tests {
         let mut queue = TransmitQueue::new(100);
         for number in 0..100 {
             queue.push(numbered(&mut device, number)).unwrap();
+            assert_eq!(queue.is_burst(), number == 31);
         }
         let mut received = Vec::new();
         while !queue.is_empty() {
@@ -116,7 +140,7 @@ mod tests {
             received.extend(burst.iter().map(|frame| frame.bytes()[0]));
         }
         assert_eq!(received, (0..100).collect::<Vec<_>>());
-        assert_eq!(wire.outstanding(), 0);
+        assert_eq!((queue.sent(), wire.outstanding()), (100, 0));
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod open;
 mod time_wait;
 mod types;
 
+pub use application::Outlet;
+
 use std::collections::VecDeque;
 
 pub use types::{
@@ -151,7 +153,28 @@ impl<D: Device> Stack<D> {
     ///
     /// Returns whether the device took anything.
     pub fn transmit(&mut self, device: &mut D, now: Instant) -> bool {
+        self.poll_timers(device, now);
+        self.send_ready(device, now)
+    }
+
+    /// The first half of [`Stack::transmit`]: does what the timers ask for. A loop that turns more
+    /// often than timers matter may leave it out of most turns.
+    ///
+    /// Connections whose time has come are sent for in [`Stack::send_ready`].
+    pub fn poll_timers(&mut self, device: &mut D, now: Instant) {
         self.interface.poll(device, &mut self.out, now);
+        while let Some(index) = self.timers.expire(now) {
+            self.expire(index, device, now);
+        }
+        while let Some(index) = self.time_wait.expired(now) {
+            self.forget_time_wait(index);
+        }
+    }
+
+    /// The second half of [`Stack::transmit`]: sends what connections have to send.
+    #[inline]
+    pub fn send_ready(&mut self, device: &mut D, now: Instant) -> bool {
+        let sent_before = self.out.sent();
         if self.interface.resolutions() != self.resolutions {
             self.resolutions = self.interface.resolutions();
             for id in core::mem::take(&mut self.waiting) {
@@ -162,23 +185,24 @@ impl<D: Device> Stack<D> {
                 }
             }
         }
-        while let Some(index) = self.timers.expire(now) {
-            self.expire(index, device, now);
-        }
-        while let Some(index) = self.time_wait.expired(now) {
-            self.forget_time_wait(index);
-        }
         // Each of those that are in the queue now has one turn.
         for _ in 0..self.work.len() {
             let Some(index) = self.work.pop_front() else { break };
             self.output(index, device, now);
         }
-        self.out.flush(device) > 0
+        self.out.flush(device);
+        self.out.sent() != sent_before
+    }
+
+    /// Whether [`Stack::send_ready`] has something to do at once.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.work.is_empty() || !self.out.is_empty()
     }
 
     /// When [`Stack::transmit`] must be called again at the latest, if nothing is received.
     pub fn poll_at(&self, now: Instant) -> Option<Instant> {
-        if !self.work.is_empty() || !self.out.is_empty() {
+        if self.has_ready() {
             return Some(now);
         }
         [self.timers.next(), self.time_wait.next(), self.interface.poll_at()].into_iter().flatten().min()
@@ -517,7 +541,7 @@ impl<D: Device> Stack<D> {
             return false;
         };
         let template = self.interface.header_to(mac, local, remote);
-        wrap(&mut frame, header, &options.emit(), &template, self.offload);
+        wrap(&mut frame, header, &options.emit(), &template, (!self.offload).then_some(0));
         self.counters.segments_sent += 1;
         self.out.push(frame).is_ok()
     }
@@ -532,25 +556,16 @@ fn slot<F: Frame>(connections: &mut [Slot<F>], index: u32) -> Option<&mut Connec
 }
 
 /// Whether pseudo-header and segment add up.
+#[inline]
 fn checksum_is_good<F: Frame>(datagram: &TcpDatagram<F>) -> bool {
-    use core::net::IpAddr;
     let octets = datagram.frame.bytes();
-    let addresses = match (datagram.source, datagram.destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            checksum::combine(checksum::sum(&source.octets()), checksum::sum(&destination.octets()))
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            checksum::combine(checksum::sum(&source.octets()), checksum::sum(&destination.octets()))
-        }
-        _ => return false,
-    };
-    let len = u32::try_from(octets.len()).expect("a segment is shorter than 4 GiB");
-    let pseudo = checksum::combine(addresses, checksum::combine(PROTOCOL, len));
+    let TcpDatagram { source, destination, .. } = *datagram;
+    let pseudo = checksum::of_pseudo_header(source, destination, PROTOCOL, octets.len());
     checksum::finish(checksum::combine(pseudo, checksum::sum(octets))) == 0
 }
 
 /// TCP's number in the pseudo-header.
-const PROTOCOL: u32 = 6;
+const PROTOCOL: u8 = 6;
 
 /// Three seeds from one, by hashing it with different numbers.
 fn split(seed: [u8; 32]) -> [[u8; 16]; 3] {

@@ -131,6 +131,8 @@ pub struct Interface {
     mtu: usize,
     config: InterfaceConfig,
     locals: Vec<Local>,
+    /// Between whom the last TCP segment for us went; forgotten when an address comes or goes.
+    accepted: Option<receive::Accepted>,
     routes: Vec<GatewayRoute>,
     neighbors: NeighborTable,
     path_mtus: PathMtus,
@@ -159,6 +161,7 @@ impl Interface {
             mac,
             mtu: capabilities.mtu,
             locals: Vec::with_capacity(ADDRESSES_MAX),
+            accepted: None,
             routes: Vec::new(),
             neighbors: NeighborTable::new(config.neighbor.clone(), seed),
             path_mtus: PathMtus::new(config.path_mtu_limit),
@@ -187,6 +190,7 @@ impl Interface {
         if self.locals.len() == ADDRESSES_MAX {
             return Err(InterfaceError::Full);
         }
+        self.accepted = None;
         self.locals.push(Local {
             cidr,
             broadcast,
@@ -204,6 +208,7 @@ impl Interface {
         let Some(position) = self.locals.iter().position(|local| local.cidr.addr() == addr) else {
             return false;
         };
+        self.accepted = None;
         self.locals.remove(position);
         let locals = &self.locals;
         self.routes.retain(|route| locals.iter().any(|local| local.cidr.contains(route.gateway)));

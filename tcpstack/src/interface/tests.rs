@@ -131,6 +131,30 @@ fn cidr(text: &str) -> IpCidr {
     text.parse().unwrap()
 }
 
+#[test]
+fn segments_are_judged_anew_when_an_address_goes() {
+    let mut net = Net::new(2);
+    let now = net.now();
+    net.hosts[0].resolve("10.0.0.2", now);
+    net.settle();
+    let handle = net.hosts[0].ready("10.0.0.2", now);
+    let template = net.hosts[0].interface.header(handle, ip("10.0.0.1"), ip("10.0.0.2"));
+    let send = |net: &mut Net| {
+        net.hosts[0].send_segment(&template, b"whatever it is");
+        net.settle();
+        (net.hosts[1].segments.len(), net.hosts[1].interface.counters().ip_not_ours)
+    };
+    assert_eq!(send(&mut net), (1, 0));
+    assert_eq!(send(&mut net), (2, 0));
+    net.hosts[1].interface.remove_address(ip("10.0.0.2"));
+    assert_eq!(send(&mut net), (2, 1));
+    net.hosts[1].interface.add_address(cidr("10.0.0.2/24")).unwrap();
+    assert_eq!(send(&mut net), (3, 1));
+    net.hosts[1].interface.add_address(cidr("10.0.0.1/24")).unwrap();
+    assert_eq!(send(&mut net), (3, 1));
+    assert_eq!(net.hosts[1].interface.counters().ip_source_invalid, 1);
+}
+
 mod routes {
     use super::*;
 

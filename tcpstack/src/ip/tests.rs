@@ -1,6 +1,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
+use smoltcp::wire::Ipv4Packet;
 
 use super::*;
 
@@ -151,6 +152,50 @@ fn every_ipv6_truncation_is_refused() {
 }
 
 proptest! {
+    #[test]
+    fn ipv4_headers_are_read_as_smoltcp_reads_them(
+        mut octets in prop::collection::vec(any::<u8>(), 0..80),
+        version in prop::sample::select(vec![0x45, 0x46, 0x4f, 0x44, 0x55]),
+        fixed: bool,
+        checksum_good: bool,
+    ) {
+        if let [first, _, high, _, _, _, fragment, ..] = &mut octets[..] {
+            *first = version;
+            *high = 0;
+            *fragment &= 0xc0;
+        }
+        let readable = octets.len() >= 20 * 4 - 20 || (octets.len() >= 20 && version == 0x45);
+        if fixed && readable {
+            Ipv4Packet::new_unchecked(&mut octets[..]).fill_checksum();
+        }
+        let ours = IpHeader::parse_ipv4(&octets, checksum_good);
+        let theirs = Ipv4Packet::new_checked(&octets[..])
+            .ok()
+            // smoltcp does not mind a header length below 20.
+            .filter(|packet| packet.version() == 4 && packet.header_len() >= 20);
+        match theirs {
+            None => prop_assert_eq!(ours, Err(IpError::Malformed)),
+            Some(packet) if !checksum_good && !packet.verify_checksum() => {
+                prop_assert_eq!(ours, Err(IpError::ChecksumBad));
+            }
+            Some(packet) if packet.more_frags() || packet.frag_offset() != 0 => {
+                prop_assert_eq!(ours, Err(IpError::Fragment));
+            }
+            Some(packet) => {
+                let expected = IpHeader {
+                    source: packet.src_addr().into(),
+                    destination: packet.dst_addr().into(),
+                    protocol: packet.next_header(),
+                    ecn: packet.ecn(),
+                    hop_limit: packet.hop_limit(),
+                    header_len: usize::from(packet.header_len()),
+                    total_len: usize::from(packet.total_len()),
+                };
+                prop_assert_eq!(ours, Ok(expected));
+            }
+        }
+    }
+
     #[test]
     fn any_octets_are_survived(mut octets in prop::collection::vec(any::<u8>(), 0..128), version: bool) {
         if let Some(first) = octets.first_mut() {

@@ -1,13 +1,15 @@
 //! What the application does with connections.
 
+use std::collections::VecDeque;
+
 use super::{CloseReason, ConnectionId, ConnectionInfo, Events, SendError, Slot, Stack, slot};
-use crate::config::Keepalive;
+use crate::config::{Keepalive, StackConfig};
 use crate::device::{Device, Frame};
 use crate::ethernet::{ETHERNET_LEN, VLAN_LEN};
 use crate::header::IPV6_LEN;
 use crate::tcp::connection::Connection;
 use crate::tcp::segment::{HEADER_LEN, OPTIONS_MAX};
-use crate::tcp::sender::Fin;
+use crate::tcp::sender::{Fin, sum_of};
 use crate::tcp::state::State;
 use crate::tcp::timers::Timer;
 use crate::time::Instant;
@@ -56,6 +58,21 @@ impl<D: Device> Stack<D> {
         }
     }
 
+    /// Hands over all payload that is in order, frame by frame, and opens the window again by as
+    /// much: for applications that have done with a frame when `take` returns.
+    #[inline]
+    pub fn consume(&mut self, id: ConnectionId, mut take: impl FnMut(D::Frame)) {
+        let Some(connection) = checked(&mut self.connections, id) else { return };
+        let mut octets = 0_u32;
+        while let Some(frame) = connection.receiver.fetch() {
+            octets = octets.saturating_add(u32::try_from(frame.bytes().len()).unwrap_or(u32::MAX));
+            take(frame);
+        }
+        if connection.receiver.release(octets) && connection.state.may_receive() {
+            self.add_work(id.index);
+        }
+    }
+
     /// The largest record that can be sent now.
     #[inline]
     pub fn emss(&self, id: ConnectionId) -> usize {
@@ -85,28 +102,18 @@ impl<D: Device> Stack<D> {
         record: D::Frame,
         push: bool,
     ) -> Result<(), SendError<D::Frame>> {
-        let Some(connection) = checked(&mut self.connections, id) else {
-            return Err(SendError::NotOpen(record));
-        };
-        if !connection.state.may_send() {
-            return Err(SendError::NotOpen(record));
+        match self.outlet(id) {
+            Some(mut outlet) => outlet.send(record, push),
+            None => Err(SendError::NotOpen(record)),
         }
-        if connection.send_room(&self.config) == 0 {
-            return Err(SendError::Full(record));
-        }
-        let len = u32::try_from(record.bytes().len()).unwrap_or(u32::MAX);
-        if len == 0 || len > connection.emss {
-            return Err(SendError::Size(record));
-        }
-        if record.headroom() < HEADERS_MAX - OPTIONS_MAX {
-            return Err(SendError::Headroom(record));
-        }
-        connection.sender.queue(record, len, push);
-        if !connection.in_work {
-            connection.in_work = true;
-            self.work.push_back(id.index);
-        }
-        Ok(())
+    }
+
+    /// The connection, to send several records on it.
+    #[inline]
+    pub fn outlet(&mut self, id: ConnectionId) -> Option<Outlet<'_, D::Frame>> {
+        let connection = checked(&mut self.connections, id)?;
+        let (config, work) = (&self.config, &mut self.work);
+        Some(Outlet { connection, config, work, index: id.index, offload: self.offload })
     }
 
     /// Whether the peer has acknowledged all that was sent.
@@ -199,6 +206,59 @@ impl<D: Device> Stack<D> {
     #[inline]
     pub(super) fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<D::Frame>> {
         checked(&mut self.connections, id)
+    }
+}
+
+/// A connection to send records on; see [`Stack::outlet`].
+pub struct Outlet<'a, F: Frame> {
+    connection: &'a mut Connection<F>,
+    config: &'a StackConfig,
+    work: &'a mut VecDeque<u32>,
+    index: u32,
+    offload: bool,
+}
+
+impl<F: Frame> Outlet<'_, F> {
+    /// As [`Stack::emss`].
+    #[inline]
+    pub fn emss(&self) -> usize {
+        self.connection.record_max() as usize
+    }
+
+    /// As [`Stack::send_room`].
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.connection.send_room(self.config) as usize
+    }
+
+    /// As [`Stack::send`].
+    ///
+    /// # Errors
+    /// See [`SendError`]; the record is in it.
+    #[inline]
+    pub fn send(&mut self, record: F, push: bool) -> Result<(), SendError<F>> {
+        let connection = &mut *self.connection;
+        if !connection.state.may_send() {
+            return Err(SendError::NotOpen(record));
+        }
+        if connection.send_room(self.config) == 0 {
+            return Err(SendError::Full(record));
+        }
+        let len = u32::try_from(record.bytes().len()).unwrap_or(u32::MAX);
+        if len == 0 || len > connection.emss {
+            return Err(SendError::Size(record));
+        }
+        if record.headroom() < HEADERS_MAX - OPTIONS_MAX {
+            return Err(SendError::Headroom(record));
+        }
+        // Now that whoever made the octets has just written them; not when they are sent.
+        let sum = if self.offload { 0 } else { sum_of(&record) };
+        connection.sender.queue(record, len, push, sum);
+        if !connection.in_work {
+            connection.in_work = true;
+            self.work.push_back(self.index);
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use super::counters::TcpCounters;
 use super::options::{OptionOctets, Options, emit_timestamps};
 use super::receiver::Receiver;
 use super::segment::{CHECKSUM, Flags, HEADER_LEN, Header};
+use super::sender::Departure;
 use super::state::State;
 use crate::checksum;
 use crate::config::StackConfig;
@@ -28,6 +29,26 @@ pub(crate) struct Egress<'a, D: Device> {
     pub(crate) now: Instant,
     /// Whether the device fills in checksums.
     pub(crate) offload: bool,
+}
+
+impl<D: Device> Egress<'_, D> {
+    /// Puts a frame into the transmit queue, in which its sender has found room before.
+    #[inline]
+    fn send(&mut self, frame: D::Frame) {
+        if self.out.push(frame).is_err() {
+            unreachable!("there was room just now");
+        }
+        self.counters.segments_sent += 1;
+        if self.out.is_burst() {
+            self.out.flush(self.device);
+        }
+    }
+
+    /// What [`wrap`] wants to know of the data.
+    #[inline]
+    fn data_sum(&self, sum: u16) -> Option<u16> {
+        (!self.offload).then_some(sum)
+    }
 }
 
 /// What became of a connection's turn.
@@ -138,6 +159,8 @@ impl<F: Frame> Connection<F> {
             self.congestion.restart(window);
         }
         let Some(template) = self.template else { return Progress::Waiting };
+        // Nothing is received in between: all that differs are numbers and PSH.
+        let mut common = None;
         for _ in 0..TURN_MAX {
             let Some(index) = self.sender.next(self.congestion.window()) else {
                 return Progress::Done;
@@ -152,30 +175,30 @@ impl<F: Frame> Connection<F> {
                 egress.counters.no_frame += 1;
                 return Progress::Done;
             }
-            let Some(mut frame) = self.sender.take(index, egress.device) else {
+            let Some(departure) = self.sender.take(index, egress.device) else {
                 // The retransmission timer tries again.
                 egress.counters.no_frame += 1;
                 return Progress::Done;
             };
-            let record = self.sender.record(index);
-            let (seq, len) = (record.seq, record.len);
-            let flags = if record.push { Flags::ACK | Flags::PSH } else { Flags::ACK };
-            let header = self.header(seq, flags);
-            let header_len = match &self.timestamps {
-                None => wrap(&mut frame, &header, &[], &template, egress.offload),
-                Some(state) => {
-                    let options = emit_timestamps(state.stamp(egress.now));
-                    wrap(&mut frame, &header, &options, &template, egress.offload)
-                }
+            let Departure { mut frame, seq, len, push, sum, again } = departure;
+            let (mut header, stamp) = *common.get_or_insert_with(|| {
+                let stamp = self.timestamps.map(|state| emit_timestamps(state.stamp(egress.now)));
+                (self.header(seq, Flags::ACK), stamp)
+            });
+            header.seq = seq;
+            if push {
+                header.flags = Flags::ACK | Flags::PSH;
+            }
+            let sum = egress.data_sum(sum);
+            // The options' length is a constant in each of these.
+            let header_len = match &stamp {
+                None => wrap(&mut frame, &header, &[], &template, sum),
+                Some(options) => wrap(&mut frame, &header, options, &template, sum),
             };
-            let again = self.sender.was_sent(index);
             let held = frame.hold(header_len);
             self.sender.keep(index, held, egress.now);
             self.congestion.sent(len);
-            if egress.out.push(frame).is_err() {
-                unreachable!("there was room just now");
-            }
-            egress.counters.segments_sent += 1;
+            egress.send(frame);
             egress.counters.octets_sent += u64::from(len);
             if again {
                 self.retransmits += 1;
@@ -262,11 +285,8 @@ impl<F: Frame> Connection<F> {
         };
         let header =
             if flags.contains(Flags::SYN) { self.syn_header(flags) } else { self.header(seq, flags) };
-        wrap(&mut frame, &header, &options, &template, egress.offload);
-        if egress.out.push(frame).is_err() {
-            unreachable!("there was room just now");
-        }
-        egress.counters.segments_sent += 1;
+        wrap(&mut frame, &header, &options, &template, egress.data_sum(0));
+        egress.send(frame);
         if flags.contains(Flags::ACK) {
             self.ack.sent();
         }
@@ -328,30 +348,34 @@ impl<F: Frame> Connection<F> {
 }
 
 /// Puts TCP, IP and link header in front of the frame's data; returns their length.
+///
+/// `data_sum` is the checksum's sum over the data; without it the device makes the checksum.
 // req 9293-3.1-3
-#[inline]
+#[inline(always)]
 pub(crate) fn wrap<F: Frame>(
     frame: &mut F,
     header: &Header,
     options: &[u8],
     template: &HeaderTemplate,
-    offload: bool,
+    data_sum: Option<u16>,
 ) -> usize {
     let transport_len = HEADER_LEN + options.len();
     frame.push_front(transport_len);
     let octets = frame.bytes_mut();
-    header.emit(octets, options);
+    let of_header = header.emit(octets, options);
     let pseudo = template.pseudo_header_sum(octets.len());
-    let field = if offload {
+    let field = match data_sum {
         // The device adds the rest to it.
-        !checksum::finish(pseudo)
-    } else {
-        checksum::finish(checksum::combine(pseudo, checksum::sum(octets)))
+        None => !checksum::finish(pseudo),
+        Some(sum) => {
+            let of_headers = checksum::combine(pseudo, of_header);
+            checksum::finish(checksum::combine(of_headers, u32::from(sum)))
+        }
     };
     octets[CHECKSUM].copy_from_slice(&field.to_be_bytes());
     template.write(frame, 0, 0);
     let (link_len, network_len) = (template.link_len(), template.network_len());
-    if offload {
+    if data_sum.is_none() {
         let octets = |len| u8::try_from(len).expect("a header is shorter than 256 octets");
         frame.request_checksum(ChecksumLayout {
             link_len: octets(link_len),

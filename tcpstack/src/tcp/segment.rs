@@ -15,6 +15,7 @@
 
 use core::ops::BitOr;
 
+use crate::checksum;
 use crate::seq::SeqNumber;
 
 /// Octets of a header without options.
@@ -149,12 +150,13 @@ impl Header {
         HEADER_LEN + options.len()
     }
 
-    /// Writes the header to the front of `out`, the checksum field zero.
+    /// Writes the header to the front of `out`, the checksum field zero, and returns the checksum's
+    /// sum over it: to read what was just written in other pieces would have to wait for the writes.
     ///
     /// # Panics
     /// When `out` is too short, or the options are too long or no multiple of four.
-    #[inline]
-    pub fn emit(&self, out: &mut [u8], options: &[u8]) {
+    #[inline(always)]
+    pub fn emit(&self, out: &mut [u8], options: &[u8]) -> u32 {
         assert!(
             options.len() <= OPTIONS_MAX && options.len().is_multiple_of(4),
             "options are padded and fit"
@@ -169,9 +171,18 @@ impl Header {
         header[13] = self.flags.0;
         header[14..16].copy_from_slice(&self.window.to_be_bytes());
         out[..HEADER_LEN].copy_from_slice(&header);
+        let halves = |number: SeqNumber| (number.value() >> 16) + (number.value() & 0xffff);
+        let mut sum = u32::from(self.source_port)
+            + u32::from(self.destination_port)
+            + halves(self.seq)
+            + halves(self.ack)
+            + u32::from(u16::from_be_bytes([words << 4, self.flags.0]))
+            + u32::from(self.window);
         if !options.is_empty() {
             out[HEADER_LEN..][..options.len()].copy_from_slice(options);
+            sum += checksum::sum(options);
         }
+        sum
     }
 }
 
@@ -212,8 +223,9 @@ mod tests {
     fn construct() {
         let mut out = BYTES;
         out[..24].fill(0xa5);
-        header().emit(&mut out, &[3, 3, 12, 1]);
+        let sum = header().emit(&mut out, &[3, 3, 12, 1]);
         assert_eq!(out, BYTES);
+        assert_eq!(checksum::finish(sum), checksum::finish(checksum::sum(&BYTES[..24])));
     }
 
     #[test]

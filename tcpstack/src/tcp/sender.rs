@@ -15,6 +15,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use crate::checksum;
 use crate::device::{Device, Frame, Held};
 use crate::seq::SeqNumber;
 use crate::time::Instant;
@@ -26,6 +27,9 @@ pub(crate) struct Record<F: Frame> {
     pub(crate) seq: SeqNumber,
     pub(crate) len: u32,
     pub(crate) push: bool,
+    /// The checksum's sum over its octets, made when they are in the nearest cache; of no use to a
+    /// device that makes its own.
+    sum: u16,
     /// Sent more than once: no round-trip time can be told from it (Karn).
     retransmitted: bool,
     /// Reported by a SACK block.
@@ -42,6 +46,19 @@ impl<F: Frame> Record<F> {
     pub(crate) fn end(&self) -> SeqNumber {
         self.seq + self.len
     }
+}
+
+/// A record to be sent now.
+pub(crate) struct Departure<F> {
+    /// Its window is the record's octets.
+    pub(crate) frame: F,
+    pub(crate) seq: SeqNumber,
+    pub(crate) len: u32,
+    pub(crate) push: bool,
+    /// The checksum's sum over the octets.
+    pub(crate) sum: u16,
+    /// Whether it was sent before.
+    pub(crate) again: bool,
 }
 
 /// Where a record's octets are.
@@ -135,8 +152,9 @@ impl<F: Frame> Sender<F> {
         }
     }
 
-    /// Appends a record; `frame` shows its octets.
-    pub(crate) fn queue(&mut self, frame: F, len: u32, push: bool) {
+    /// Appends a record; `frame` shows its octets, `sum` is the checksum's over them.
+    #[inline]
+    pub(crate) fn queue(&mut self, frame: F, len: u32, push: bool, sum: u16) {
         let (seq, sent_at) = (self.end, Instant::ZERO);
         self.end += len;
         let body = Body::Owned(frame);
@@ -144,6 +162,7 @@ impl<F: Frame> Sender<F> {
             seq,
             len,
             push,
+            sum,
             retransmitted: false,
             sacked: false,
             lost: false,
@@ -292,24 +311,31 @@ impl<F: Frame> Sender<F> {
         (fits && allowed).then_some(index)
     }
 
-    /// The frame of a record, its window the record's octets, to be sent; [`Sender::keep`] must
-    /// follow. `None` when the octets have to be copied and there is no frame for it.
+    /// Takes the frame of a record to be sent; [`Sender::keep`] must follow. `None` when the octets
+    /// have to be copied and there is no frame for it.
     #[inline]
-    pub(crate) fn take<D: Device<Frame = F>>(&mut self, index: usize, device: &mut D) -> Option<F> {
+    pub(crate) fn take<D: Device<Frame = F>>(
+        &mut self,
+        index: usize,
+        device: &mut D,
+    ) -> Option<Departure<F>> {
+        let again = index < self.sent;
         let record = &mut self.records[index];
-        match core::mem::replace(&mut record.body, Body::Taken) {
-            Body::Owned(frame) => Some(frame),
+        let frame = match core::mem::replace(&mut record.body, Body::Taken) {
+            Body::Owned(frame) => frame,
             Body::Held(held) => match held.reclaim() {
-                Ok(frame) => Some(frame),
+                Ok(frame) => frame,
                 Err(held) => {
                     // The NIC or the peer still reads it, so its headers must not be rewritten.
                     let copy = copy_of(held.bytes(), device);
                     record.body = Body::Held(held);
-                    copy
+                    copy?
                 }
             },
             Body::Taken => unreachable!("a record taken is kept before the next one is"),
-        }
+        };
+        let Record { seq, len, push, sum, .. } = *record;
+        Some(Departure { frame, seq, len, push, sum, again })
     }
 
     /// Puts back a reference to a record's octets when its frame is on its way.
@@ -349,23 +375,26 @@ impl<F: Frame> Sender<F> {
             Body::Held(held) => held.reclaim(),
             Body::Taken => unreachable!("it was looked at just now"),
         };
-        match first {
+        let first = match first {
             Ok(mut frame) => {
                 frame.truncate(cut);
-                record.body = Body::Owned(frame);
+                frame
             }
             Err(held) => {
                 let Some(copy) = copy_of(&held.bytes()[..cut], device) else {
                     record.body = Body::Held(held);
                     return false;
                 };
-                record.body = Body::Owned(copy);
+                copy
             }
-        }
+        };
+        record.sum = sum_of(&first);
+        record.body = Body::Owned(first);
         let rest = Record {
             seq: record.seq + at,
             len: record.len - at,
             push: record.push,
+            sum: sum_of(&rest),
             retransmitted: record.retransmitted,
             sacked: record.sacked,
             lost: record.lost,
@@ -437,12 +466,6 @@ impl<F: Frame> Sender<F> {
         &self.records[index]
     }
 
-    /// Whether the record was sent before.
-    #[inline]
-    pub(crate) fn was_sent(&self, index: usize) -> bool {
-        index < self.sent
-    }
-
     /// Octets in flight, as congestion control counts them.
     #[inline]
     pub(crate) fn flight(&self) -> u32 {
@@ -482,6 +505,12 @@ impl<F: Frame> Sender<F> {
         let flight = self.flight();
         (flight == 0 || flight + self.records[index].len <= cwnd).then_some(index)
     }
+}
+
+/// The checksum's sum over a record.
+#[inline]
+pub(crate) fn sum_of<F: Frame>(record: &F) -> u16 {
+    u16::try_from(checksum::sum(record.bytes())).expect("a sum is folded")
 }
 
 fn copy_of<D: Device>(octets: &[u8], device: &mut D) -> Option<D::Frame> {

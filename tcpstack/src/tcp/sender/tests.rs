@@ -46,7 +46,9 @@ fn sender(iss: u32) -> Sender<SimFrame> {
 
 fn queue(sender: &mut Sender<SimFrame>, frames: &Frames, len: u32) {
     let octets: Vec<u8> = (0..len).map(|at| octet(sender.end + at)).collect();
-    sender.queue(frames.0.frame(&octets).unwrap(), len, true);
+    let frame = frames.0.frame(&octets).unwrap();
+    let sum = sum_of(&frame);
+    sender.queue(frame, len, true, sum);
 }
 
 fn octet(seq: SeqNumber) -> u8 {
@@ -62,8 +64,8 @@ fn send(
     busy: Option<&mut Vec<SimFrame>>,
 ) -> Option<(SeqNumber, u32)> {
     let index = sender.next(cwnd)?;
-    let mut frame = sender.take(index, frames)?;
-    let (seq, len) = (sender.record(index).seq, sender.record(index).len);
+    let Departure { mut frame, seq, len, sum, .. } = sender.take(index, frames)?;
+    assert_eq!(sum, sum_of(&frame));
     assert_eq!(frame.bytes().len(), len as usize);
     for (at, &got) in (0..).zip(frame.bytes()) {
         assert_eq!(got, octet(seq + at));
