@@ -4,17 +4,26 @@
 //! frame's size neither is fast on a CPU without AVX-512, since most of such a length is one chain of
 //! dependent instructions there: [`lanes`] runs three chains side by side, in half the time.
 
+/// Up to this length one chain is over before anything else has begun.
+const TINY_MAX: usize = 64;
+
 /// Up to this length `crc-fast` is faster on every CPU.
 const SHORT_MAX: usize = 256;
 
 /// The CRC32C of `octets`. On the wire its least significant octet comes first.
 pub fn crc32c(octets: &[u8]) -> u32 {
     // req 5044-4.4-10
-    if octets.len() <= SHORT_MAX || has_wide_registers() {
-        crc_fast::crc32_iscsi(octets)
+    if octets.len() > TINY_MAX && (octets.len() <= SHORT_MAX || has_wide_registers()) {
+        with_crc_fast(octets)
     } else {
         lanes::crc32c(octets)
     }
+}
+
+/// A function of its own, for its registers and stack would burden the other way too.
+#[inline(never)]
+fn with_crc_fast(octets: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(octets)
 }
 
 /// A CRC32C of octets that are not in one place.
@@ -61,10 +70,13 @@ const fn has_wide_registers() -> bool {
 /// ```
 #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2", target_feature = "pclmulqdq"))]
 mod lanes {
-    use safe_arch::{crc32_u8, crc32_u64, m128i, mul_i64_carryless_m128i};
+    use safe_arch::{crc32_u8, crc32_u32, crc32_u64, m128i, mul_i64_carryless_m128i};
 
     /// The polynomial, least significant bit first, without its highest term.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+    /// Octets of each lane that one round of the loop takes.
+    const STRIDE: usize = 32;
 
     pub(super) fn crc32c(octets: &[u8]) -> u32 {
         let mut crc = u64::from(u32::MAX);
@@ -75,21 +87,29 @@ mod lanes {
         for word in words {
             crc = crc32_u64(crc, u64::from_le_bytes(*word));
         }
-        !rest.iter().fold(low(crc), |crc, octet| crc32_u8(crc, *octet))
+        let mut crc = low(crc);
+        let (words, rest) = rest.as_chunks::<4>();
+        for word in words {
+            crc = crc32_u32(crc, u32::from_le_bytes(*word));
+        }
+        !rest.iter().fold(crc, |crc, octet| crc32_u8(crc, *octet))
     }
 
     /// Takes blocks of three times `LEN` octets and returns the rest.
     fn blocks<'a, const LEN: usize>(crc: &mut u64, mut octets: &'a [u8]) -> &'a [u8] {
+        const { assert!(LEN.is_multiple_of(STRIDE)) };
         while octets.len() >= 3 * LEN {
             let (first, others) = octets.split_at(LEN);
             let (second, others) = others.split_at(LEN);
             let (third, rest) = others.split_at(LEN);
             let mut lanes = [*crc, 0, 0];
-            let words = first.as_chunks::<8>().0.iter().zip(second.as_chunks::<8>().0);
-            for ((first, second), third) in words.zip(third.as_chunks::<8>().0) {
-                lanes[0] = crc32_u64(lanes[0], u64::from_le_bytes(*first));
-                lanes[1] = crc32_u64(lanes[1], u64::from_le_bytes(*second));
-                lanes[2] = crc32_u64(lanes[2], u64::from_le_bytes(*third));
+            let strides = first.as_chunks::<STRIDE>().0.iter().zip(second.as_chunks::<STRIDE>().0);
+            for ((first, second), third) in strides.zip(third.as_chunks::<STRIDE>().0) {
+                for at in (0..STRIDE).step_by(8) {
+                    lanes[0] = crc32_u64(lanes[0], word(first, at));
+                    lanes[1] = crc32_u64(lanes[1], word(second, at));
+                    lanes[2] = crc32_u64(lanes[2], word(third, at));
+                }
             }
             let moved =
                 multiply(lanes[0], const { shift(2 * LEN) }) ^ multiply(lanes[1], const { shift(LEN) });
@@ -98,6 +118,12 @@ mod lanes {
             octets = rest;
         }
         octets
+    }
+
+    #[inline(always)]
+    fn word(stride: &[u8; STRIDE], at: usize) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = stride[at..] else { unreachable!("a stride is whole words") };
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
     /// The carry-less product.

@@ -123,10 +123,16 @@ mod sending {
     fn message_ends_are_marked_for_push() {
         let mut rig = Rig::new(Role::Initiator);
         rig.post_send(1, UNTAGGED_MAX + 1);
-        rig.next_sent().unwrap();
-        assert!(!rig.stream.message_ended());
-        rig.next_sent().unwrap();
-        assert!(rig.stream.message_ended());
+        rig.post_send(2, 40);
+        let mut segment = vec![0; EMSS];
+        let mut next = || {
+            let built = rig.stream.build_segment(&mut segment, EMSS, &rig.memory);
+            (built.fpdus, built.ends_message)
+        };
+        assert_eq!(next(), (1, false));
+        // The last octet of the first message and the whole second one share a segment.
+        assert_eq!(next(), (2, true));
+        assert_eq!(next(), (0, false));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! FPDU boundaries come from the ULPDU Length fields alone, as the stream is in order;
 //! Markers are checked and removed. No ULPDU is handed out before its FPDU is verified.
 //!
-//! The common FPDU is wholly in one segment and without Markers: its cost is one pass for the
-//! CRC, and its ULPDU is a slice of the segment.
+//! The common segment begins and ends with an FPDU and has no Markers: [`Deframer::split`] then
+//! takes it apart where it is, and nothing is held.
 
 use core::fmt;
 
@@ -15,8 +15,9 @@ use crate::crc::{Crc, crc32c};
 
 /// Takes the segments of one half connection, in order, and gives its ULPDUs.
 ///
-/// After each [`Deframer::push`], call [`Deframer::next`] until it says `None`: only then are
-/// the segments that were used up given back.
+/// While [`Deframer::is_plain`], whole FPDUs may be taken from a segment by [`Deframer::split`];
+/// what is left of it goes to [`Deframer::push_rest`]. After that, call [`Deframer::next`] until it says
+/// `None`: only then are the segments that were used up given back.
 #[derive(Debug)]
 pub struct Deframer<B> {
     crc: bool,
@@ -51,10 +52,45 @@ impl<B: Segment> Deframer<B> {
         }
     }
 
+    /// Whether the next segment can be given to [`Deframer::split`]: nothing is held of the one
+    /// before, and there are no Markers.
+    #[inline]
+    pub const fn is_plain(&self) -> bool {
+        self.held.len() == 0 && !self.markers.enabled() && self.ended.is_none()
+    }
+
+    /// The FPDU at the front of a segment; `None` when it is not here as a whole. Only while
+    /// [`Deframer::is_plain`].
+    ///
+    /// # Errors
+    /// As [`Deframer::next`].
+    #[inline]
+    pub fn split<'o>(&mut self, octets: &'o [u8]) -> Result<Option<Front<'o>>, MpaError> {
+        debug_assert!(self.is_plain(), "what is held comes first");
+        let Some((&length, _)) = octets.split_first_chunk::<LENGTH_LEN>() else { return Ok(None) };
+        // req 5044-6-3: the stream is in order and starts with an FPDU.
+        let ulpdu_len = usize::from(u16::from_be_bytes(length));
+        // req 5044-6-4
+        let Some((fpdu, rest)) = octets.split_at_checked(fpdu_len(ulpdu_len)) else { return Ok(None) };
+        // req 5044-6-1
+        // req 5044-6-2
+        if self.crc && !crc_field_matches(fpdu) {
+            // req 5044-8-7
+            self.end(End::Failed(MpaError::Crc));
+            return Err(MpaError::Crc);
+        }
+        Ok(Some(Front { ulpdu: &fpdu[LENGTH_LEN..LENGTH_LEN + ulpdu_len], rest }))
+    }
+
     /// Takes the next octets of the stream.
     pub fn push(&mut self, segment: B) {
+        self.push_rest(segment, 0);
+    }
+
+    /// The same, without the first `skip` octets of the segment: [`Deframer::split`] took those.
+    pub fn push_rest(&mut self, segment: B, skip: usize) {
         if self.ended.is_none() {
-            self.held.push(segment);
+            self.held.push(segment, skip);
         }
     }
 
@@ -145,8 +181,7 @@ impl<B: Segment> Deframer<B> {
     fn crc_matches(&self, fpdu: Fpdu) -> bool {
         let covered_len = fpdu.stream_len - CRC_LEN;
         if let Some(octets) = self.held.contiguous(fpdu.stream_len) {
-            let (covered, field) = octets.split_at(covered_len);
-            return field == crc32c(covered).to_le_bytes();
+            return crc_field_matches(octets);
         }
         let mut crc = Crc::new();
         let mut at = 0;
@@ -175,6 +210,23 @@ impl<B: Segment> Deframer<B> {
         self.handed_out = 0;
         self.ended = Some(end);
     }
+}
+
+/// A segment that begins with a whole, verified FPDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Front<'o> {
+    /// The ULPDU of it.
+    pub ulpdu: &'o [u8],
+    /// What follows it.
+    pub rest: &'o [u8],
+}
+
+/// Whether the last octets of an FPDU are the CRC of the others.
+// req 5044-4.1-3
+// req 5044-7.1.1-12
+#[inline]
+fn crc_field_matches(octets: &[u8]) -> bool {
+    octets.split_last_chunk().is_some_and(|(covered, field)| crc32c(covered).to_le_bytes() == *field)
 }
 
 /// An FPDU that is here as a whole, at the front of what is held.

@@ -14,6 +14,9 @@ pub(super) const LENGTH_LEN: usize = 2;
 /// Octets of the CRC field.
 pub(super) const CRC_LEN: usize = 4;
 
+/// What the length of an FPDU is a multiple of, by its pad.
+pub(super) const PAD_UNIT: usize = 4;
+
 /// Octets of a Marker.
 pub(super) const MARKER_LEN: usize = 4;
 
@@ -25,7 +28,7 @@ const RUN_LEN: usize = MARKER_INTERVAL - MARKER_LEN;
 
 /// FPDU octets of an FPDU.
 pub(super) const fn fpdu_len(ulpdu_len: usize) -> usize {
-    (LENGTH_LEN + ulpdu_len).next_multiple_of(4) + CRC_LEN
+    (LENGTH_LEN + ulpdu_len).next_multiple_of(PAD_UNIT) + CRC_LEN
 }
 
 /// The Markers of one FPDU.
@@ -57,7 +60,7 @@ impl Markers {
     /// The stream octets that `len` FPDU octets take, from the start of the FPDU.
     #[inline]
     pub(super) const fn stream_len(self, len: usize) -> usize {
-        self.stream_offset(len - 1) + 1
+        if len <= self.first { len } else { self.stream_offset(len - 1) + 1 }
     }
 
     /// How many FPDU octets from `at` on no Marker interrupts.

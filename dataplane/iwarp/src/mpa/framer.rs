@@ -2,7 +2,7 @@
 
 use core::convert::Infallible;
 
-use super::fpdu::{CRC_LEN, LENGTH_LEN, MARKER_LEN, Markers, fpdu_len};
+use super::fpdu::{CRC_LEN, LENGTH_LEN, MARKER_LEN, Markers, PAD_UNIT, fpdu_len};
 use crate::crc::crc32c;
 
 /// The smallest MULPDU, however small the segments are.
@@ -29,7 +29,7 @@ impl Framer {
 
     /// Writes the next FPDU to the start of `out` and returns its length.
     ///
-    /// `fill` writes the ULPDU to the slice it is given; what it does not write stays as it was.
+    /// `fill` writes the ULPDU to the slice it is given, all of it.
     ///
     /// # Panics
     /// When `ulpdu_len` is beyond [`MULPDU_MAX`] or `out` shorter than [`Framer::fpdu_len`].
@@ -63,13 +63,15 @@ impl Framer {
         // req 5044-4.1-1
         let length = u16::try_from(ulpdu_len).expect("checked above");
         let ulpdu_end = LENGTH_LEN + ulpdu_len;
+        // req 5044-4.1-2: a store of a fixed size before the ULPDU, which leaves the pad of it.
+        out[len - CRC_LEN - PAD_UNIT..len - CRC_LEN].copy_from_slice(&[0; PAD_UNIT]);
         out[..LENGTH_LEN].copy_from_slice(&length.to_be_bytes());
         fill(&mut out[LENGTH_LEN..ulpdu_end])?;
-        // req 5044-4.1-2
-        out[ulpdu_end..len - CRC_LEN].fill(0);
 
         // req 5044-4.3-1
-        self.insert_markers(out, len);
+        if self.markers.enabled() {
+            self.insert_markers(out, len);
+        }
 
         // req 5044-4.4-9
         // req 5044-4.4-11: from the Marker in front to the one behind the pad, if any.

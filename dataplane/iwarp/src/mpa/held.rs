@@ -27,10 +27,12 @@ impl<B: Segment> Held<B> {
         Self { spilled: Vec::new(), segments: VecDeque::new(), skip: 0, len: 0 }
     }
 
-    /// Appends a segment.
-    pub(super) fn push(&mut self, segment: B) {
-        let len = segment.octets().len();
+    /// Appends a segment without its first `skip` octets; some are only left out of the first one.
+    pub(super) fn push(&mut self, segment: B, skip: usize) {
+        debug_assert!(skip == 0 || self.len == 0, "nothing is left out in the middle");
+        let len = segment.octets().len() - skip;
         if len > 0 {
+            self.skip += skip;
             self.len += len;
             self.segments.push_back(segment);
         }

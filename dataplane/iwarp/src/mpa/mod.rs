@@ -14,7 +14,7 @@ mod startup;
 #[cfg(test)]
 mod tests;
 
-pub use deframer::{Deframer, Pieces, Ulpdu};
+pub use deframer::{Deframer, Front, Pieces, Ulpdu};
 pub use error::MpaError;
 pub use framer::{Framer, MULPDU_MAX, MULPDU_MIN};
 pub use profile::{Negotiated, Profile, Revision, Role};

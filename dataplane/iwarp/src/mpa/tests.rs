@@ -422,6 +422,20 @@ mod sizes {
     }
 }
 
+// proves 5044-6-1, 5044-8-7
+#[test]
+fn a_bad_crc_ends_a_split_stream_too() {
+    let mut fpdu = frame_all(&mut Framer::new(true, false), &[vec![1; 100], vec![2; 100]]);
+    fpdu[200] ^= 1;
+    let mut deframer = Deframer::<Vec<u8>>::new(true, false);
+    let front = deframer.split(&fpdu).unwrap().unwrap();
+    assert_eq!(front.ulpdu, [1; 100]);
+    assert_eq!(deframer.split(front.rest), Err(MpaError::Crc));
+    assert!(!deframer.is_plain());
+    deframer.push(frame_all(&mut Framer::new(true, false), &[vec![3; 4]]));
+    assert_eq!(drain(&mut deframer), Err(MpaError::Crc));
+}
+
 proptest! {
     // proves 5044-5.1-5, 5044-5.2-1, 5044-6-3, 5044-6-4, 5044-4.3-10, 5044-appendix-A.4-1, 5044-4.3-8
     #[test]
@@ -437,6 +451,7 @@ proptest! {
         crc: bool,
         markers: bool,
         drain_each: bool,
+        split: bool,
     ) {
         let stream = frame_all(&mut Framer::new(crc, markers), &ulpdus);
         let mut deframer = Deframer::new(crc, markers);
@@ -447,7 +462,15 @@ proptest! {
                 break;
             }
             let (segment, tail) = rest.split_at(rest.len().min(*cut));
-            deframer.push(segment.to_vec());
+            let mut taken = 0;
+            // Nothing that waits may be overtaken.
+            if split && deframer.is_plain() {
+                while let Some(front) = deframer.split(&segment[taken..]).unwrap() {
+                    received.push(front.ulpdu.to_vec());
+                    taken = segment.len() - front.rest.len();
+                }
+            }
+            deframer.push_rest(segment.to_vec(), taken);
             rest = tail;
             if drain_each {
                 received.extend(drain(&mut deframer).unwrap());
@@ -466,7 +489,13 @@ proptest! {
     ) {
         let mut deframer = Deframer::new(crc, markers);
         for segment in segments {
-            deframer.push(segment);
+            let mut taken = 0;
+            while deframer.is_plain()
+                && let Ok(Some(front)) = deframer.split(&segment[taken..])
+            {
+                taken = segment.len() - front.rest.len();
+            }
+            deframer.push_rest(segment, taken);
             let _ = drain(&mut deframer);
         }
     }

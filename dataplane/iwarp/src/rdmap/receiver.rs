@@ -33,8 +33,8 @@ pub(crate) trait ReceivedSegment {
     /// Octets, header included.
     fn len(&self) -> usize;
 
-    /// Copies the first octets, of which there are as many as `out` has, into it.
-    fn gather(&self, out: &mut [u8]);
+    /// The DDP header and maybe more, or all that there is; put together in `scratch` if need be.
+    fn head<'a>(&'a self, scratch: &'a mut [u8; HEADER_LEN_MAX]) -> &'a [u8];
 
     /// What follows the first `header_len` octets, of which there are as many.
     fn payload(&self, header_len: usize) -> impl Payload;
@@ -63,15 +63,14 @@ impl Endpoint {
         segment: &S,
         memory: &mut M,
     ) -> Result<(), StreamError> {
-        let mut octets = [0; HEADER_LEN_MAX];
-        let present = segment.len().min(HEADER_LEN_MAX);
-        segment.gather(&mut octets[..present]);
         self.outgoing.allow();
-        let header = Header::parse(&octets[..present], self.version).map_err(|error| match error {
-            FormatError::Truncated => DdpError::Truncated,
-            FormatError::Version { tagged: true } => DdpError::TaggedVersion,
-            FormatError::Version { tagged: false } => DdpError::UntaggedVersion,
-        })?;
+        let mut scratch = [0; HEADER_LEN_MAX];
+        let header =
+            Header::parse(segment.head(&mut scratch), self.version).map_err(|error| match error {
+                FormatError::Truncated => DdpError::Truncated,
+                FormatError::Version { tagged: true } => DdpError::TaggedVersion,
+                FormatError::Version { tagged: false } => DdpError::UntaggedVersion,
+            })?;
         let queue = match header {
             Header::Tagged { .. } => None,
             Header::Untagged { queue, .. } => Some(Queue::from_number(queue)?).map(|_| queue),
@@ -301,10 +300,10 @@ impl Endpoint {
             | TerminateCode::Mpa(_)
             | TerminateCode::Undefined(_) => false,
         };
-        let mut octets = [0; HEADER_LEN_MAX];
-        let present = segment.len().min(HEADER_LEN_MAX);
-        segment.gather(&mut octets[..present]);
-        let header = TerminatedHeader::of(&octets[..present]).filter(|_| shows_segment);
+        let mut scratch = [0; HEADER_LEN_MAX];
+        let head = segment.head(&mut scratch);
+        let head = &head[..head.len().min(HEADER_LEN_MAX)];
+        let header = TerminatedHeader::of(head).filter(|_| shows_segment);
         let cause = header.map(|header| Cause {
             segment_len: u16::try_from(segment.len()).unwrap_or(u16::MAX),
             header,
@@ -312,6 +311,40 @@ impl Endpoint {
                 .then(|| self.peer_reads.last_header()),
         });
         self.terminate(error, cause);
+    }
+}
+
+impl ReceivedSegment for &[u8] {
+    #[inline]
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    #[inline]
+    fn head<'a>(&'a self, _scratch: &'a mut [u8; HEADER_LEN_MAX]) -> &'a [u8] {
+        self
+    }
+
+    #[inline]
+    fn payload(&self, header_len: usize) -> impl Payload {
+        &self[header_len..]
+    }
+}
+
+impl Payload for &[u8] {
+    #[inline]
+    fn len(&self) -> u32 {
+        u32::try_from((**self).len()).unwrap_or(u32::MAX)
+    }
+
+    #[inline]
+    fn gather(&self, out: &mut [u8]) {
+        out.copy_from_slice(self);
+    }
+
+    #[inline]
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        core::iter::once(*self).filter(|piece| !piece.is_empty())
     }
 }
 

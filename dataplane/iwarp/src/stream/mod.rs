@@ -15,6 +15,7 @@ use crate::memory::{Accessor, Memory};
 use crate::mpa::{Deframer, Framer, Negotiated, Segment, Ulpdu};
 use crate::rdmap::Endpoint;
 pub use crate::rdmap::{StreamLimits, StreamState};
+use crate::wire::ddp::HEADER_LEN_MAX;
 use crate::wire::terminate::TerminateCode;
 use crate::work::{Completion, PostError, ReceiveRequest, SendRequest};
 
@@ -25,6 +26,17 @@ pub struct Stream<B: Segment> {
     deframer: Deframer<B>,
     framer: Framer,
     endpoint: Endpoint,
+}
+
+/// What [`Stream::build_segment`] made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltSegment {
+    /// Octets.
+    pub len: usize,
+    /// FPDUs.
+    pub fpdus: u64,
+    /// Whether the last of them ends its message.
+    pub ends_message: bool,
 }
 
 impl<B: Segment> Stream<B> {
@@ -67,7 +79,35 @@ impl<B: Segment> Stream<B> {
         if !self.endpoint.is_receiving() {
             return;
         }
-        self.deframer.push(segment);
+        let octets = segment.octets();
+        let mut rest = octets;
+        if self.deframer.is_plain() {
+            loop {
+                match self.deframer.split(rest) {
+                    Ok(None) => break,
+                    Ok(Some(front)) => {
+                        self.endpoint.receive(&front.ulpdu, memory);
+                        rest = front.rest;
+                    }
+                    Err(error) => self.endpoint.receive_failed(error.into()),
+                }
+                if !self.endpoint.is_receiving() {
+                    self.deframer.discard();
+                    return;
+                }
+            }
+            if rest.is_empty() {
+                return;
+            }
+        }
+        let taken = octets.len() - rest.len();
+        self.receive_cut(segment, taken, memory);
+    }
+
+    /// Takes the octets of a segment behind the first `taken`, which are not whole FPDUs without
+    /// Markers.
+    fn receive_cut<M: Memory>(&mut self, segment: B, taken: usize, memory: &mut M) {
+        self.deframer.push_rest(segment, taken);
         loop {
             match self.deframer.next() {
                 Ok(None) => return,
@@ -117,9 +157,24 @@ impl<B: Segment> Stream<B> {
         0
     }
 
-    /// Whether the FPDU that was built last ended its message.
-    pub fn message_ended(&self) -> bool {
-        self.endpoint.message_ended()
+    /// Fills `out`, which becomes the data of one TCP segment, with as many FPDUs as there are and as
+    /// fit into `emss` octets: small ones that are there already share a segment.
+    #[inline]
+    pub fn build_segment<M: Memory>(&mut self, out: &mut [u8], emss: usize, memory: &M) -> BuiltSegment {
+        let mut built = BuiltSegment { len: 0, fpdus: 0, ends_message: false };
+        loop {
+            let len = self.build(&mut out[built.len..], emss, memory);
+            if len == 0 {
+                return built;
+            }
+            built.len += len;
+            built.fpdus += 1;
+            built.ends_message = self.endpoint.message_ended();
+            // What does not end its message was cut to fill the segment.
+            if !built.ends_message {
+                return built;
+            }
+        }
     }
 
     /// The next completion; those of one queue come in the order of its requests.
@@ -211,8 +266,9 @@ impl<B: Segment> crate::rdmap::ReceivedSegment for Ulpdu<'_, B> {
     }
 
     #[inline]
-    fn gather(&self, out: &mut [u8]) {
-        self.gather(0, out);
+    fn head<'a>(&'a self, scratch: &'a mut [u8; HEADER_LEN_MAX]) -> &'a [u8] {
+        let len = self.gather(0, scratch);
+        &scratch[..len]
     }
 
     #[inline]

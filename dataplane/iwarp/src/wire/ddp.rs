@@ -86,6 +86,7 @@ impl Header {
     ///
     /// # Errors
     /// Says what is wrong; the version is looked at first.
+    #[inline]
     pub fn parse(segment: &[u8], version: Version) -> Result<Self, FormatError> {
         let control = *segment.first().ok_or(FormatError::Truncated)?;
         let tagged = control & control::TAGGED != 0;
@@ -120,6 +121,7 @@ impl Header {
     ///
     /// # Panics
     /// When `out` is shorter than [`Header::len`].
+    #[inline]
     pub fn emit(&self, out: &mut [u8], version: Version) -> usize {
         match *self {
             // req 5041-4.2-1
