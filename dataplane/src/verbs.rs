@@ -343,6 +343,7 @@ pub trait Verbs {
 /// An application, polled by the worker it runs on or by a core of its own.
 pub trait Application {
     /// Takes what happened and posts what is next; never blocks. True when there was
-    /// something to do.
+    /// something to do. Polled when anything arrived at the worker, and every few looks at the port
+    /// when nothing did.
     fn poll(&mut self, verbs: &mut dyn Verbs) -> bool;
 }

@@ -85,7 +85,7 @@ impl Node {
         let begin = clock.now();
         let starting = || supervisions.iter().any(|service| service.state() == ServiceState::Starting);
         while starting() && clock.now() - begin < LINK_PATIENCE {
-            worker.turn(clock.now());
+            worker.poll(clock);
         }
         if let Some(failed) = supervisions.iter().find(|service| service.state() != ServiceState::Listening) {
             let error = failed.error().unwrap_or("a service does not listen");
@@ -181,8 +181,8 @@ impl Node {
             Placement::Ring => Some(harness.spawn(application, &done)),
         };
         while !done.load(Ordering::Relaxed) {
-            harness.worker.turn(clock.now());
-            service.worker.turn(clock.now());
+            harness.worker.poll(&clock);
+            service.worker.poll(&clock);
         }
         if let Some(thread) = elsewhere {
             thread.join().map_err(|_| RunError::NoResult)?;
@@ -190,8 +190,8 @@ impl Node {
         job::result(reporter)?;
         let begin = clock.now();
         while clock.now() - begin < DRAIN_TIME {
-            harness.worker.turn(clock.now());
-            service.worker.turn(clock.now());
+            harness.worker.poll(&clock);
+            service.worker.poll(&clock);
         }
         let [harness, service] = ends;
         Ok([harness.close()?, service.close()?])

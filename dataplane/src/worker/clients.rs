@@ -75,12 +75,33 @@ impl Clients {
         self.port(id).events.push_back(event);
     }
 
-    /// Hands over to the rings what fits, and the clock. True when something moved.
-    pub(super) fn flush(&mut self, now: Instant) -> bool {
+    /// Whether an application behind rings has posted something.
+    #[inline]
+    pub(super) fn have_work(&self) -> bool {
+        self.ports.iter().any(ClientPort::has_work)
+    }
+
+    /// Whether an application on the worker has something to take.
+    #[inline]
+    pub(super) fn have_news(&self) -> bool {
+        let has = |port: &ClientPort| {
+            port.rings.is_none() && !(port.completions.is_empty() && port.events.is_empty())
+        };
+        self.ports.iter().any(has)
+    }
+
+    /// Tells applications behind rings what time it is.
+    pub(super) fn tell_time(&self, now: Instant) {
+        for rings in self.ports.iter().filter_map(|port| port.rings.as_ref()) {
+            rings.now.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Hands over to the rings what fits. True when something moved.
+    pub(super) fn flush(&mut self) -> bool {
         let mut moved = false;
         for port in &mut self.ports {
             let Some(rings) = &port.rings else { continue };
-            rings.now.store(now.as_nanos(), Ordering::Relaxed);
             while let Some(completion) = port.completions.pop_front() {
                 if let Err(completion) = rings.completions.push(completion) {
                     port.completions.push_front(completion);
@@ -104,7 +125,8 @@ impl Clients {
 
     /// Tells the applications behind rings that this worker ends.
     pub(super) fn close(&mut self, now: Instant) {
-        self.flush(now);
+        self.flush();
+        self.tell_time(now);
         for rings in self.ports.iter().filter_map(|port| port.rings.as_ref()) {
             rings.worker_alive.store(false, Ordering::Release);
         }
@@ -112,6 +134,15 @@ impl Clients {
 }
 
 impl ClientPort {
+    /// Whether [`ClientPort::next_work`] or [`ClientPort::next_disconnect`] may have something.
+    ///
+    /// To pop from an empty ring takes a fence, to look whether it is empty does not.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        let Some(rings) = &self.rings else { return false };
+        self.stalled.is_some() || !self.disconnects.is_empty() || !rings.work.is_empty()
+    }
+
     /// The next posted request of an application behind rings.
     pub(super) fn next_work(&mut self) -> Option<Work> {
         let rings = self.rings.as_ref()?;

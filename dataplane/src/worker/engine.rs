@@ -84,9 +84,21 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes one burst from the port and hands its payload to the Streams. True when there was one.
-    pub(super) fn receive(&mut self) -> bool {
+    /// Takes a burst from the port. True when there was one.
+    #[inline]
+    pub(super) fn fetch(&mut self) -> bool {
         self.device.receive_burst(&mut self.received);
+        !self.received.is_empty()
+    }
+
+    /// Whether the next turn has something to do even if nothing arrives.
+    #[inline]
+    pub(super) fn has_more(&self) -> bool {
+        !self.output.is_empty() || self.clients.have_news() || self.stack.has_ready()
+    }
+
+    /// Hands the payload of the burst to the Streams. True when there was one.
+    pub(super) fn receive(&mut self) -> bool {
         let busy = !self.received.is_empty();
         for frame in self.received.drain(..) {
             self.stack.receive(frame, &mut self.device, self.now);
@@ -98,7 +110,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Ends what took too long.
-    pub(super) fn check_deadlines(&mut self) {
+    fn check_deadlines(&mut self) {
         while let Some(id) = self.startup_deadlines.next_due(self.now) {
             self.startup_timed_out(id);
         }
@@ -144,9 +156,15 @@ impl<D: Device> Engine<D> {
         busy
     }
 
+    /// Does what has become due, or takes too long.
+    pub(super) fn poll_timers(&mut self) {
+        self.check_deadlines();
+        self.stack.poll_timers(&mut self.device, self.now);
+    }
+
     /// Sends what the stack has to send. True when there was something.
     pub(super) fn transmit(&mut self) -> bool {
-        self.stack.transmit(&mut self.device, self.now)
+        self.stack.send_ready(&mut self.device, self.now)
     }
 
     /// Puts a pair into the output queue, once.
@@ -183,27 +201,42 @@ impl<D: Device> Engine<D> {
 
     /// Hands the in-order payload of a connection on.
     fn feed(&mut self, id: QueuePairId, connection: ConnectionId) {
-        while let Some(frame) = self.stack.receive_payload(connection) {
-            let octets = frame.bytes().len();
-            self.stack.release_window(connection, octets);
-            let Some(pair) = self.pairs.find(id) else { continue };
-            match &mut pair.phase {
-                Phase::Streaming(streaming) => {
-                    streaming.stream.receive(Payload(frame), &mut self.memory);
-                }
-                Phase::Requesting(_) | Phase::AwaitingRequest(..) | Phase::AwaitingDecision(_) => {
-                    self.startup_octets(id, frame);
-                }
-                Phase::Connecting(_) | Phase::Closing => {}
-            }
+        let Some(mut pair) = self.pairs.find(id) else {
+            self.stack.consume(connection, drop);
+            return;
+        };
+        if !matches!(pair.phase, Phase::Streaming(_)) {
+            self.feed_startup(id, connection);
+            let Some(found) = self.pairs.find(id) else { return };
+            pair = found;
         }
-        let Some(pair) = self.pairs.find(id) else { return };
         let Phase::Streaming(streaming) = &mut pair.phase else { return };
+        let (stream, memory) = (&mut streaming.stream, &mut self.memory);
+        self.stack.consume(connection, |frame| stream.receive(Payload(frame), memory));
         deliver_completions(&mut self.clients, pair.client, id, streaming);
         if streaming.stream.has_output() {
             self.wants_output(id);
         }
         self.after_progress(id);
+    }
+
+    /// Hands payload on until the Stream is up, whose the rest is, or there is none left.
+    #[cold]
+    fn feed_startup(&mut self, id: QueuePairId, connection: ConnectionId) {
+        loop {
+            match self.pairs.find(id).map(|pair| &pair.phase) {
+                Some(Phase::Streaming(_)) => return,
+                Some(Phase::Requesting(_) | Phase::AwaitingRequest(..) | Phase::AwaitingDecision(_)) => {
+                    let Some(frame) = self.stack.receive_payload(connection) else { return };
+                    self.stack.release_window(connection, frame.bytes().len());
+                    self.startup_octets(id, frame);
+                }
+                Some(Phase::Connecting(_) | Phase::Closing) | None => {
+                    self.stack.consume(connection, drop);
+                    return;
+                }
+            }
+        }
     }
 
     fn build_segments(
@@ -215,12 +248,13 @@ impl<D: Device> Engine<D> {
         streaming: &mut Streaming<D::Frame>,
     ) -> Built {
         let mut segments = 0;
+        let Some(mut outlet) = stack.outlet(connection) else { return Built { segments, more: false } };
         while streaming.stream.has_output() {
             if segments == SEGMENTS_PER_TURN_MAX {
                 return Built { segments, more: true };
             }
             // A WRITABLE event follows when the window opens.
-            if stack.send_room(connection) == 0 {
+            if outlet.room() == 0 {
                 counters.window_stalls += 1;
                 return Built { segments, more: false };
             }
@@ -228,26 +262,16 @@ impl<D: Device> Engine<D> {
                 counters.transmit_frames_exhausted += 1;
                 return Built { segments, more: true };
             };
-            let emss = stack.emss(connection);
+            let emss = outlet.emss();
             frame.push_back(emss.min(frame.tailroom()));
-            let mut filled = 0;
-            let out = frame.bytes_mut();
-            // Small FPDUs that are there already share a segment.
-            loop {
-                let built = streaming.stream.build(&mut out[filled..], emss, memory);
-                if built == 0 {
-                    break;
-                }
-                filled += built;
-                counters.fpdus_sent += 1;
-            }
-            if filled == 0 {
+            let built = streaming.stream.build_segment(frame.bytes_mut(), emss, memory);
+            if built.len == 0 {
                 break;
             }
-            frame.truncate(filled);
+            frame.truncate(built.len);
             segments += 1;
-            let push = streaming.stream.message_ended();
-            if stack.send(connection, frame, push).is_err() {
+            counters.fpdus_sent += built.fpdus;
+            if outlet.send(frame, built.ends_message).is_err() {
                 counters.sends_refused += 1;
                 break;
             }

@@ -99,10 +99,22 @@ pub struct Worker<D: Device> {
     applications: Vec<(ClientId, Box<dyn Application + Send>)>,
     queries: QueryEnd,
     idle: Idle,
+    /// When timers and commands are looked at next.
+    tick_at: Instant,
+    /// How often they were looked at.
+    ticks: u64,
+    /// Turns in a row that looked for arrivals alone.
+    quiet_turns: u32,
 }
 
-/// Turns between looks at what is not on the hot path: queries, applications that went away.
-const HOUSEKEEPING_TURNS: u64 = 256;
+/// Time between looks at timers and commands: short against every timer there is, long against a turn.
+const TICK: Duration = Duration::from_micros(4);
+
+/// Ticks between looks at queries and for applications that went away.
+const HOUSEKEEPING_TICKS: u64 = 16;
+
+/// Turns of [`Worker::poll`] in a row that look for arrivals alone.
+const QUIET_TURNS_MAX: u32 = 16;
 
 /// Idle turns with a mere yield before [`Idle::Yield`] naps.
 const YIELDS_BEFORE_NAP: u32 = 200;
@@ -124,6 +136,9 @@ impl<D: Device> Worker<D> {
             applications: Vec::new(),
             queries: QueryEnd::new(),
             idle: config.idle,
+            tick_at: Instant::ZERO,
+            ticks: 0,
+            quiet_turns: 0,
         }
     }
 
@@ -183,21 +198,52 @@ impl<D: Device> Worker<D> {
 
     /// One turn at `now`, which never goes back. True when there was something to do.
     pub fn turn(&mut self, now: Instant) -> bool {
+        self.tick_at = now;
+        self.engine.fetch();
+        self.advance(now)
+    }
+
+    /// The turn of a loop that does nothing else. As long as nothing arrives it is a look at the port
+    /// and the rings; clock, timers and applications have theirs every few of them.
+    #[inline]
+    pub fn poll(&mut self, clock: &impl Clock) -> bool {
+        let arrived = self.engine.fetch() || self.engine.clients.have_work();
+        if !arrived && self.quiet_turns < QUIET_TURNS_MAX {
+            self.quiet_turns += 1;
+            self.engine.counters.turns += 1;
+            return false;
+        }
+        let busy = self.advance(clock.now());
+        self.quiet_turns = if self.engine.has_more() { QUIET_TURNS_MAX } else { 0 };
+        busy
+    }
+
+    /// A turn after the look at the port.
+    fn advance(&mut self, now: Instant) -> bool {
         let engine = &mut self.engine;
         engine.now = now;
         engine.counters.turns += 1;
         let mut busy = engine.receive();
-        engine.check_deadlines();
-        busy |= engine.take_requests();
+        let is_tick = now >= self.tick_at;
+        if is_tick {
+            self.tick_at = now + TICK;
+            engine.poll_timers();
+            busy |= engine.take_commands();
+        }
+        busy |= engine.take_work();
         for (client, application) in &mut self.applications {
             busy |= application.poll(&mut Direct { engine, client: *client });
         }
         busy |= engine.build_output();
         busy |= engine.transmit();
-        busy |= engine.clients.flush(now);
-        if engine.counters.turns.is_multiple_of(HOUSEKEEPING_TURNS) {
-            engine.reap_clients();
-            self.queries.serve(engine);
+        busy |= engine.clients.flush();
+        if is_tick {
+            engine.clients.tell_time(now);
+            self.ticks += 1;
+            if self.ticks.is_multiple_of(HOUSEKEEPING_TICKS) {
+                engine.reap_clients();
+                self.queries.serve(engine);
+            }
         }
         engine.counters.busy_turns += u64::from(busy);
         busy
@@ -210,22 +256,33 @@ impl<D: Device> Worker<D> {
 
     /// Turns until `stop`, then closes all connections and returns.
     pub fn run(&mut self, clock: &impl Clock, stop: &AtomicBool) {
+        match self.idle {
+            Idle::Busy => {
+                while !stop.load(Ordering::Relaxed) {
+                    self.poll(clock);
+                }
+            }
+            Idle::Yield => self.run_yielding(clock, stop),
+        }
+        self.shut_down(clock);
+    }
+
+    fn run_yielding(&mut self, clock: &impl Clock, stop: &AtomicBool) {
         let mut idle_turns = 0;
         while !stop.load(Ordering::Relaxed) {
             if self.turn(clock.now()) {
                 idle_turns = 0;
-            } else if self.idle == Idle::Yield {
-                idle_turns += 1;
-                if idle_turns < YIELDS_BEFORE_NAP {
-                    std::thread::yield_now();
-                } else {
-                    // With naps in between, 256 turns are too long for someone who asks.
-                    self.queries.serve(&mut self.engine);
-                    nap();
-                }
+                continue;
+            }
+            idle_turns += 1;
+            if idle_turns < YIELDS_BEFORE_NAP {
+                std::thread::yield_now();
+            } else {
+                // With naps in between, the usual number of turns is too long for someone who asks.
+                self.queries.serve(&mut self.engine);
+                nap();
             }
         }
-        self.shut_down(clock);
     }
 
     /// Closes all connections: in order where the peers go along within 500 ms, else by reset.

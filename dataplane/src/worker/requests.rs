@@ -55,19 +55,27 @@ impl<D: Device> Verbs for Direct<'_, D> {
 
 impl<D: Device> Engine<D> {
     /// Takes what applications behind rings posted. True when there was something.
-    pub(super) fn take_requests(&mut self) -> bool {
+    #[inline]
+    pub(super) fn take_work(&mut self) -> bool {
         let mut busy = false;
         for client in self.clients.ids() {
-            busy |= self.take_commands(client);
-            busy |= self.take_work(client);
-            while let Some(qp) = self.clients.port(client).next_disconnect() {
-                self.execute(client, Command::Disconnect { qp });
+            if self.clients.port(client).has_work() {
+                busy |= self.take_work_of(client);
             }
         }
         busy
     }
 
-    fn take_commands(&mut self, client: ClientId) -> bool {
+    /// Takes the commands of applications behind rings. True when there was one.
+    pub(super) fn take_commands(&mut self) -> bool {
+        let mut busy = false;
+        for client in self.clients.ids() {
+            busy |= self.take_commands_of(client);
+        }
+        busy
+    }
+
+    fn take_commands_of(&mut self, client: ClientId) -> bool {
         let mut busy = false;
         for _ in 0..COMMANDS_PER_TURN_MAX {
             let Some(command) = self.clients.port(client).next_command() else { break };
@@ -83,7 +91,7 @@ impl<D: Device> Engine<D> {
         busy
     }
 
-    fn take_work(&mut self, client: ClientId) -> bool {
+    fn take_work_of(&mut self, client: ClientId) -> bool {
         let mut busy = false;
         for _ in 0..WORK_BURST_MAX {
             let port = self.clients.port(client);
@@ -100,6 +108,9 @@ impl<D: Device> Engine<D> {
             busy = true;
             self.clients.port(client).work_taken += 1;
             self.post(client, work);
+        }
+        while let Some(qp) = self.clients.port(client).next_disconnect() {
+            self.execute(client, Command::Disconnect { qp });
         }
         busy
     }

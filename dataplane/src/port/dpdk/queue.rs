@@ -147,6 +147,7 @@ impl Device for PortQueue {
         if mbufs.iter().all(|&mbuf| unsafe { frame::is_plain(mbuf) }) {
             // SAFETY: each is an mbuf of which we own a reference, and plain: that is a frame.
             unsafe { frames.set_len(present + received) };
+            frames[present..].iter().for_each(DpdkFrame::prefetch);
         } else {
             // Out of the array first, where the frames are going to be.
             let mbufs: ArrayVec<NonNull<rte_mbuf>, BURST_MAX> = mbufs.iter().copied().collect();
