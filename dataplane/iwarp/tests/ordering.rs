@@ -127,12 +127,12 @@ mod sending {
         let mut segment = vec![0; EMSS];
         let mut next = || {
             let built = rig.stream.build_segment(&mut segment, EMSS, &rig.memory);
-            (built.fpdus, built.ends_message)
+            (built.fpdus, built.ends_message, built.more)
         };
-        assert_eq!(next(), (1, false));
+        assert_eq!(next(), (1, false, true));
         // The last octet of the first message and the whole second one share a segment.
-        assert_eq!(next(), (2, true));
-        assert_eq!(next(), (0, false));
+        assert_eq!(next(), (2, true, false));
+        assert_eq!(next(), (0, false, false));
     }
 
     #[test]

@@ -249,7 +249,8 @@ impl<D: Device> Engine<D> {
     ) -> Built {
         let mut segments = 0;
         let Some(mut outlet) = stack.outlet(connection) else { return Built { segments, more: false } };
-        while streaming.stream.has_output() {
+        let mut more = streaming.stream.has_output();
+        while more {
             if segments == SEGMENTS_PER_TURN_MAX {
                 return Built { segments, more: true };
             }
@@ -268,6 +269,7 @@ impl<D: Device> Engine<D> {
             if built.len == 0 {
                 break;
             }
+            more = built.more;
             frame.truncate(built.len);
             segments += 1;
             counters.fpdus_sent += built.fpdus;

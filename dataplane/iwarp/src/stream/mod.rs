@@ -37,6 +37,18 @@ pub struct BuiltSegment {
     pub fpdus: u64,
     /// Whether the last of them ends its message.
     pub ends_message: bool,
+    /// Whether another segment could follow at once.
+    pub more: bool,
+}
+
+/// What became of building an FPDU.
+enum Attempt {
+    /// It is there, of so many octets.
+    Built(usize),
+    /// It is longer than the room for it.
+    NoRoom,
+    /// There is nothing to send now.
+    Nothing,
 }
 
 impl<B: Segment> Stream<B> {
@@ -134,19 +146,27 @@ impl<B: Segment> Stream<B> {
     /// again with the rest of `out`.
     #[inline]
     pub fn build<M: Memory>(&mut self, out: &mut [u8], emss: usize, memory: &M) -> usize {
+        match self.try_build(out, emss, memory) {
+            Attempt::Built(len) => len,
+            Attempt::NoRoom | Attempt::Nothing => 0,
+        }
+    }
+
+    #[inline]
+    fn try_build<M: Memory>(&mut self, out: &mut [u8], emss: usize, memory: &M) -> Attempt {
         let mulpdu = self.framer.mulpdu(emss);
         // Twice at most: a plan that fails is followed by the Terminate's.
         while let Some(plan) = self.endpoint.plan(mulpdu) {
             let ulpdu_len = plan.ulpdu_len();
             if self.framer.fpdu_len(ulpdu_len) > out.len() {
-                return 0;
+                return Attempt::NoRoom;
             }
             let endpoint = &mut self.endpoint;
             let framed = self.framer.try_frame(out, ulpdu_len, |ulpdu| endpoint.fill(&plan, ulpdu, memory));
             match framed {
                 Ok(len) => {
                     self.endpoint.built(&plan);
-                    return len;
+                    return Attempt::Built(len);
                 }
                 Err(error) => {
                     self.endpoint.fill_failed(&plan, error);
@@ -154,20 +174,20 @@ impl<B: Segment> Stream<B> {
                 }
             }
         }
-        0
+        Attempt::Nothing
     }
 
     /// Fills `out`, which becomes the data of one TCP segment, with as many FPDUs as there are and as
     /// fit into `emss` octets: small ones that are there already share a segment.
     #[inline]
     pub fn build_segment<M: Memory>(&mut self, out: &mut [u8], emss: usize, memory: &M) -> BuiltSegment {
-        let mut built = BuiltSegment { len: 0, fpdus: 0, ends_message: false };
+        let mut built = BuiltSegment { len: 0, fpdus: 0, ends_message: false, more: true };
         loop {
-            let len = self.build(&mut out[built.len..], emss, memory);
-            if len == 0 {
-                return built;
+            match self.try_build(&mut out[built.len..], emss, memory) {
+                Attempt::Built(len) => built.len += len,
+                Attempt::NoRoom => return built,
+                Attempt::Nothing => return BuiltSegment { more: false, ..built },
             }
-            built.len += len;
             built.fpdus += 1;
             built.ends_message = self.endpoint.message_ended();
             // What does not end its message was cut to fill the segment.
