@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use control::services::perf::channel::{Arrival, Channel, ChannelError};
-use control::services::perf::message::Operation;
+use control::services::perf::message::{Message, Operation};
 use dataplane::verbs::Verbs;
 use tcpstack::time::Instant;
 
@@ -108,6 +108,9 @@ impl Latency {
             self.waiting = false;
             self.answered = false;
             self.sample(now);
+            if self.over {
+                channel.say(Message::Finish { sent: self.done });
+            }
         }
         if self.waiting || self.over {
             return Ok(ended);

@@ -3,6 +3,7 @@
 //! Each is a state machine that a worker polls ([`Application`]); none blocks, and all its state is bounded
 //! by the connections that it accepts.
 
+pub mod counters;
 pub mod echo;
 pub mod outbox;
 pub mod perf;
