@@ -167,6 +167,19 @@ fn routes_come_and_go_while_it_runs() {
 }
 
 #[test]
+fn nothing_is_said_of_what_is_no_fault() {
+    let socket = std::env::temp_dir().join(format!("ironwarp-quiet-{}.sock", std::process::id()));
+    let device = format!("net_memif0,role=server,socket-abstract=no,socket={}", socket.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ironwarp"));
+    command.args(["--lcores", "0@0,1@0", "--no-pci", "--no-huge", "--in-memory", "--iova-mode=va"]);
+    command.args(["--vdev", &device, "--", "-e", "show port info 0", "-i"]).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success());
+    assert!(text(&stdout).contains("port 0: net_memif0, idle until `start`"), "{}", text(&stdout));
+    assert_eq!(text(&stderr), "");
+}
+
+#[test]
 fn a_second_program_with_the_same_prefix_is_told_so() {
     let mut first = Appliance::start("prefix", &[]);
     first.await_line("ready");
