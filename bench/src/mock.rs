@@ -306,6 +306,13 @@ impl World {
             }
             Command::Disconnect { qp } | Command::Abort { qp } => {
                 let index = index(qp);
+                // What was posted before an orderly end is sent first.
+                while matches!(command, Command::Disconnect { .. })
+                    && self.connections[index].state == ConnectionState::Up
+                    && !self.connections[index].ends[side].sends.is_empty()
+                {
+                    self.carry(index, side);
+                }
                 let state = self.connections[index].state;
                 if state != ConnectionState::Gone && state != ConnectionState::Requested {
                     let mut reasons = [DisconnectReason::Peer; 2];
@@ -369,8 +376,10 @@ impl Verbs for MockVerbs {
         self.world.borrow_mut().hosts[self.side].completions.pop_front()
     }
 
+    /// A Stream's end is told after its last completion, as the engine does it.
     fn next_event(&mut self) -> Option<Event> {
-        self.world.borrow_mut().hosts[self.side].events.pop_front()
+        let host = &mut self.world.borrow_mut().hosts[self.side];
+        if host.completions.is_empty() { host.events.pop_front() } else { None }
     }
 
     fn now(&self) -> Instant {

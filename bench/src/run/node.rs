@@ -21,6 +21,7 @@ use tcpstack::addr::IpCidr;
 use super::child::Child;
 use super::end::{End, LINK_PATIENCE, Rest};
 use super::job::{self, Job, Place};
+use super::link;
 use super::machine::Machine;
 use super::{RunError, profile, system};
 use crate::cli::{self, Common, LocalAddress, Options, Placement, RpingOptions};
@@ -130,17 +131,25 @@ impl Node {
 
     /// Polls this end until the job is done.
     fn run(&mut self, job: Job) -> Result<(), RunError> {
-        let Job { application, reporter, done } = job;
-        match self.placement {
+        let Job { application, reporter, done, on_link_lost } = job;
+        let elsewhere = match self.placement {
             Placement::Worker => {
                 self.worker.attach(application);
-                self.worker.run(&self.end.clock, &done);
+                None
             }
-            Placement::Ring => {
-                let elsewhere = self.spawn(application, &done);
-                self.worker.run(&self.end.clock, &done);
-                elsewhere.join().map_err(|_| RunError::NoResult)?;
+            Placement::Ring => Some(self.spawn(application, &done)),
+        };
+        let Self { worker, end: Rest { port, clock, .. }, app_core, .. } = self;
+        thread::scope(|scope| {
+            let watcher =
+                on_link_lost.map(|on_lost| scope.spawn(|| link::watch(port, *app_core, &done, on_lost)));
+            worker.run(clock, &done);
+            if let Some(watcher) = watcher {
+                watcher.thread().unpark();
             }
+        });
+        if let Some(thread) = elsewhere {
+            thread.join().map_err(|_| RunError::NoResult)?;
         }
         job::result(reporter)
     }
@@ -169,7 +178,7 @@ impl Node {
 
     /// Polls both ends in turn until the job, which runs on the first, is done.
     pub(super) fn run_both(mut ends: [Self; 2], job: Job, options: &Common) -> Result<[End; 2], RunError> {
-        let Job { application, reporter, done } = job;
+        let Job { application, reporter, done, .. } = job;
         let [harness, service] = &mut ends;
         service.attach_services(options, READS_MAX, perf::PORT);
         let clock = harness.end.clock;
