@@ -45,6 +45,9 @@ pub enum EalOptionError {
         /// What it should be.
         expected: &'static str,
     },
+    /// Options that exclude each other.
+    #[error("DPDK's options `{0}` and `{1}` exclude each other: leave one out")]
+    Conflict(&'static str, &'static str),
     /// Two virtual devices of one name.
     #[error("--vdev {0} is given twice; another number at its end makes another device")]
     SameDevice(String),
@@ -82,8 +85,28 @@ pub fn check(words: &[String]) -> Result<(), EalOptionError> {
             return Err(EalOptionError::SameDevice(device.to_owned()));
         }
     }
-    Ok(())
+    let has = |wanted: &str| given.iter().any(|given| given.option == wanted);
+    match CONFLICTS.iter().find(|(one, other)| has(one) && has(other)) {
+        Some((one, other)) => Err(EalOptionError::Conflict(one, other)),
+        None => Ok(()),
+    }
 }
+
+/// Options that exclude each other; cores are to be given in one way.
+const CONFLICTS: [(&str, &str); 12] = [
+    ("--no-huge", "--in-memory"),
+    ("--no-huge", "--socket-mem"),
+    ("--no-huge", "--match-allocations"),
+    ("--no-huge", "--huge-worker-stack"),
+    ("--legacy-mem", "--in-memory"),
+    ("--legacy-mem", "--match-allocations"),
+    ("-m", "--socket-mem"),
+    ("-a", "-b"),
+    ("-l", "--lcores"),
+    ("-c", "-l"),
+    ("-c", "--lcores"),
+    ("-s", "-S"),
+];
 
 /// Looks for another process with the same `--file-prefix`, which DPDK answers without a reason.
 ///
@@ -378,6 +401,9 @@ mod tests {
             ("--iova-mode xy", "pa or va"),
             ("--file-prefix a/b", "without `/`"),
             ("--vdev net_tap0 --vdev net_tap0,iface=x", "--vdev net_tap0 is given twice"),
+            ("--no-huge --in-memory", "`--no-huge` and `--in-memory` exclude each other"),
+            ("-l 0,1 --no-pci --lcores 0@0,1@1", "`-l` and `--lcores` exclude each other"),
+            ("--allow 01:00.0 --block 02:00.0", "`-a` and `-b` exclude each other"),
         ] {
             assert!(error(line).contains(expected), "{line}: {}", error(line));
         }
