@@ -28,7 +28,7 @@ pub(super) fn watch(port: &mut Port, core: Option<CoreId>, done: &AtomicBool, on
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Looks in a row that find the link down before it is given up: a moment is for TCP to bridge.
-const LOOKS_MAX: u32 = 10;
+const LOOKS_MAX: u32 = 7;
 
 /// Counts looks that find the link down.
 #[derive(Default)]
