@@ -118,6 +118,11 @@ impl World {
         }
     }
 
+    /// Connections that are being made.
+    pub(crate) fn requested(&self) -> usize {
+        self.connections.iter().filter(|it| it.state == ConnectionState::Requested).count()
+    }
+
     pub(crate) fn registrations(&self) -> usize {
         self.hosts.iter().map(|host| host.regions.len()).sum()
     }

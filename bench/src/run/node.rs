@@ -197,13 +197,24 @@ impl Node {
             thread.join().map_err(|_| RunError::NoResult)?;
         }
         job::result(reporter)?;
-        let begin = clock.now();
-        while clock.now() - begin < DRAIN_TIME {
-            harness.worker.turn(clock.now());
-            service.worker.turn(clock.now());
+        Self::drain(&mut ends);
+        for end in &mut ends {
+            end.worker.shut_down(&clock);
         }
+        // What each said last is still in the other's ring.
+        Self::drain(&mut ends);
         let [harness, service] = ends;
         Ok([harness.close()?, service.close()?])
+    }
+
+    /// Lets both ends take what is under way between them.
+    fn drain([harness, service]: &mut [Self; 2]) {
+        let clock = harness.end.clock;
+        let begin = clock.now();
+        let mut busy = true;
+        while clock.now() - begin < if busy { DRAIN_MAX } else { DRAIN_TIME } {
+            busy = harness.worker.turn(clock.now()) | service.worker.turn(clock.now());
+        }
     }
 
     fn attach_services(
@@ -233,7 +244,15 @@ impl Node {
 
     /// Ends the worker and looks for frames that nobody gave back.
     fn close(mut self) -> Result<End, RunError> {
-        self.worker.shut_down(&self.end.clock);
+        let clock = self.end.clock;
+        self.worker.shut_down(&clock);
+        // The last words of thousands of connections do not fit into a device's ring at once.
+        let begin = clock.now();
+        while self.end.frames_beyond(self.worker.device()) > 0 && clock.now() - begin < DRAIN_MAX {
+            if !self.worker.turn(clock.now()) {
+                thread::yield_now();
+            }
+        }
         // While the worker still has what it holds.
         self.end.check_frames(self.worker.device())?;
         Ok(End { queue: self.worker.into_device(), rest: self.end })
@@ -256,6 +275,9 @@ const RING_DEPTH: usize = 4096;
 
 /// How long the last acknowledgements of an ended test may take.
 const DRAIN_TIME: Duration = Duration::from_millis(20);
+
+/// The same with thousands of connections.
+const DRAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The unspecified address of a family.
 fn any(family: IpAddr) -> IpAddr {

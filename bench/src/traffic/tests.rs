@@ -105,6 +105,22 @@ impl Pair {
 }
 
 #[test]
+fn thousands_of_connections_are_made_a_backlog_at_a_time() {
+    let mut pair = Pair::new(vec![Leg { queue_pairs: 1500, ..leg(Test::WriteBw, 64, 2) }], 5);
+    let mut most = 0;
+    while !pair.harness.is_ended() {
+        pair.turn();
+        most = most.max(pair.world.borrow().requested());
+    }
+    assert!((400..=512).contains(&most), "{most} at a time");
+    assert!(pair.notices.try_iter().any(|notice| matches!(notice, Notice::Done { .. })));
+    for _ in 0..1000 {
+        pair.turn();
+    }
+    assert_eq!(pair.world.borrow().registrations(), 0);
+}
+
+#[test]
 fn the_service_counts_what_it_did_and_what_it_cannot_see() {
     for (leg, both_ends) in [
         (leg(Test::WriteBw, 100, 50), 50),
