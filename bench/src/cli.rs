@@ -2,14 +2,20 @@
 //!
 //! Without a `--` everything is the harness's, since `--loopback` chooses the EAL options itself.
 
+mod values;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, Parser, ValueEnum};
+use control::address::AddressError;
+use control::eal::EalOptionError;
+use control::services::rping;
 
-use crate::plan::{PlanError, RawTest, Test};
+pub use values::{LocalAddress, Octets};
+
+use crate::plan::{self, PlanError, RawTest, Test};
 
 /// What to do.
 #[derive(Debug)]
@@ -48,16 +54,17 @@ pub struct Options {
     /// The peer: an Ironwarp appliance with the `perf` service, or an `ironwarp-bench` without HOST.
     pub host: Option<String>,
 
-    /// Octets of a message, e.g. 64, 64k or 1m [default: 65536 for bandwidth, 2 for latency].
-    #[arg(short, long, value_name = "SIZE")]
+    /// Octets of a message, e.g. 64, 64k or 1m, up to 8m [default: 65536 for bandwidth, 2 for latency].
+    #[arg(short, long, value_name = "SIZE", value_parser = values::test_size)]
     pub size: Option<Octets>,
 
     /// All sizes: the powers of two from 2 B to 8 MiB.
     #[arg(short, long, conflicts_with = "size")]
     pub all: bool,
 
-    /// Messages a queue pair [default: 5000 for write_bw, else 1000; with -a fewer large ones].
-    #[arg(short = 'n', long = "iters", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Messages a queue pair, up to 10^9 [default: 5000 for write_bw, else 1000; with -a fewer large ones].
+    #[arg(short = 'n', long = "iters", value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub iterations: Option<u64>,
 
     /// Measure for so many seconds instead of so many messages.
@@ -94,7 +101,7 @@ pub struct Options {
     #[arg(short, long)]
     pub bidirectional: bool,
 
-    /// Print the whole distribution of a latency test.
+    /// Print the whole distribution (latency).
     #[arg(short = 'H', long)]
     pub report_histogram: bool,
 
@@ -152,8 +159,8 @@ pub struct RpingOptions {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
 
-    /// Octets of a round.
-    #[arg(short = 'S', long, value_name = "SIZE", default_value = "64")]
+    /// Octets of a round: 26 to 65536.
+    #[arg(short = 'S', long, value_name = "SIZE", default_value = "64", value_parser = values::round_size)]
     pub size: Octets,
 
     /// Compare what comes back.
@@ -189,8 +196,8 @@ pub struct Common {
     #[arg(long, value_enum)]
     pub wire: Option<Wire>,
 
-    /// Largest IP packet [default: the port's; with --loopback 1500].
-    #[arg(long, value_name = "1500|9000", value_parser = clap::value_parser!(u16).range(576..=9600))]
+    /// Octets of the largest IP packet, 576 to 9600 [default: the port's; with --loopback 1500].
+    #[arg(long, value_name = "OCTETS", value_parser = clap::value_parser!(u16).range(576..=9600))]
     pub mtu: Option<u16>,
 
     /// Whether to ask for CRCs; used if either side asks.
@@ -329,61 +336,6 @@ pub enum Placement {
     Ring,
 }
 
-/// A number of octets: `64`, `64k`, `8m`, in powers of 1024.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Octets(pub u32);
-
-impl FromStr for Octets {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (digits, unit) = match text.trim_end_matches(['k', 'K', 'm', 'M']) {
-            digits if digits.len() == text.len() => (digits, 1),
-            digits if text.len() - digits.len() > 1 => return Err(format!("{text}: not a number of octets")),
-            digits if text.ends_with(['k', 'K']) => (digits, 1 << 10),
-            digits => (digits, 1 << 20),
-        };
-        digits
-            .parse::<u32>()
-            .ok()
-            .and_then(|number| number.checked_mul(unit))
-            .filter(|&octets| octets > 0)
-            .map(Self)
-            .ok_or_else(|| format!("{text}: not a number of octets above 0, e.g. 64, 64k or 8m"))
-    }
-}
-
-/// An address of the port and its prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalAddress {
-    /// The address.
-    pub address: IpAddr,
-    /// Leading bits that its link's addresses share.
-    pub prefix: u8,
-}
-
-impl FromStr for LocalAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| format!("{address}: not an IP address"))?;
-        let (usual, most) = if address.is_ipv4() { (24, 32) } else { (64, 128) };
-        let prefix = match prefix {
-            None => usual,
-            Some(prefix) => prefix
-                .parse()
-                .ok()
-                .filter(|&prefix| prefix <= most)
-                .ok_or_else(|| format!("{prefix}: not a prefix length up to {most}"))?,
-        };
-        Ok(Self { address, prefix })
-    }
-}
-
 /// Why the command line makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -393,6 +345,9 @@ pub enum CliError {
     /// The EAL takes text only.
     #[error("an EAL option is not valid Unicode: {0:?}")]
     NotUnicode(OsString),
+    /// DPDK would not take them.
+    #[error(transparent)]
+    Eal(#[from] EalOptionError),
     /// EAL options and `--loopback`.
     #[error("--loopback chooses the EAL options itself; leave out those before `--`")]
     EalWithLoopback,
@@ -417,6 +372,26 @@ pub enum CliError {
     /// Frames are all alike.
     #[error("raw_lat and raw_bw take -n or -D only: frames of 64 octets, or of the MTU, one way")]
     RawOptions,
+    /// Frames in flight have no latency each.
+    #[error("{0}")]
+    RawHistogram(PlanError),
+    /// An address that no host has.
+    #[error("--local {0}")]
+    Local(AddressError),
+    /// A gateway that cannot be reached directly.
+    #[error("--gateway {gateway} is in no network of --local {}/{}", local.address, local.prefix)]
+    Gateway {
+        /// The gateway.
+        gateway: IpAddr,
+        /// This end.
+        local: LocalAddress,
+    },
+    /// The model came with revision 2.
+    #[error("--peer-to-peer needs --mpa-rev 2")]
+    PeerToPeerRevision,
+    /// A service of its own has the TCP port.
+    #[error("--port {}: rping listens there; choose another one for perf", rping::TCP_PORT_DEFAULT)]
+    PortOfRping,
     /// The options of the test do not go together.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -465,19 +440,15 @@ impl Invocation {
 
     fn check(&self) -> Result<(), CliError> {
         if let Task::Measure(options) = &self.task {
-            let raw = options.test.is_some_and(|test| test.raw().is_some());
-            if (raw || options.raw) && !options.common.loopback {
-                return Err(CliError::RawWithoutLoopback);
-            }
-            let shaped = options.size.is_some() || options.all || options.queue_pairs > 1;
-            if raw && (shaped || options.bidirectional || options.data_validation || options.raw) {
-                return Err(CliError::RawOptions);
-            }
+            check_raw(options)?;
         }
         let (common, host) = match &self.task {
             Task::Measure(options) => (&options.common, options.host.is_some()),
             Task::Rping(options) => (&options.common, options.host.is_some() || options.address.is_some()),
         };
+        if common.peer_to_peer && common.mpa_rev < 2 {
+            return Err(CliError::PeerToPeerRevision);
+        }
         if common.loopback {
             if host {
                 return Err(CliError::HostWithLoopback);
@@ -485,22 +456,57 @@ impl Invocation {
             if !self.eal.is_empty() {
                 return Err(CliError::EalWithLoopback);
             }
-            return Ok(());
-        }
-        if common.wire.is_some() {
-            return Err(CliError::WireWithoutLoopback);
-        }
-        if self.eal.is_empty() {
-            return Err(CliError::NoPort);
-        }
-        if common.local.is_none() {
-            return Err(CliError::NoLocal);
+        } else {
+            if common.wire.is_some() {
+                return Err(CliError::WireWithoutLoopback);
+            }
+            if self.eal.is_empty() {
+                return Err(CliError::NoPort);
+            }
+            control::eal::check(&self.eal)?;
+            check_addresses(common)?;
         }
         match &self.task {
-            Task::Rping(_) if !host => Err(CliError::NoHost("rping")),
-            Task::Measure(options) if host && options.test.is_none() => Err(PlanError::NoTest.into()),
-            _ => Ok(()),
+            Task::Rping(_) if !host && !common.loopback => Err(CliError::NoHost("rping")),
+            Task::Measure(_) if self.is_server() => match common.port {
+                Some(rping::TCP_PORT_DEFAULT) => Err(CliError::PortOfRping),
+                _ => Ok(()),
+            },
+            // Not only when the port is open is it too late to say that a test makes no sense.
+            Task::Measure(options) => Ok(plan::legs(options).map(drop)?),
+            Task::Rping(_) => Ok(()),
         }
+    }
+}
+
+fn check_raw(options: &Options) -> Result<(), CliError> {
+    let test = options.test.and_then(TestName::raw);
+    if (test.is_some() || options.raw) && !options.common.loopback {
+        return Err(CliError::RawWithoutLoopback);
+    }
+    if test.is_none() {
+        return Ok(());
+    }
+    let shaped = options.size.is_some() || options.all || options.queue_pairs > 1;
+    if shaped || options.bidirectional || options.data_validation || options.raw {
+        return Err(CliError::RawOptions);
+    }
+    if test == Some(RawTest::Bandwidth) && options.report_histogram {
+        return Err(CliError::RawHistogram(PlanError::HistogramOfBandwidth));
+    }
+    Ok(())
+}
+
+/// This end's address and its gateway: one that a host can have, and one that it can reach.
+fn check_addresses(common: &Common) -> Result<(), CliError> {
+    let local = common.local.ok_or(CliError::NoLocal)?;
+    let network = local.cidr();
+    control::address::check(network).map_err(CliError::Local)?;
+    match common.gateway {
+        Some(gateway) if !network.contains(gateway) || gateway == local.address => {
+            Err(CliError::Gateway { gateway, local })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -15,6 +15,8 @@
 
 pub mod calibrate;
 pub mod cli;
+pub mod host;
+pub mod json;
 pub mod plan;
 pub mod raw;
 pub mod report;

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     };
     match run::run(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_usage() => fail(&error, ExitCode::from(USAGE)),
         Err(error) => fail(&error, ExitCode::FAILURE),
     }
 }

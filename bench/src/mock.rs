@@ -118,6 +118,11 @@ impl World {
         }
     }
 
+    /// Connections that are being made.
+    pub(crate) fn requested(&self) -> usize {
+        self.connections.iter().filter(|it| it.state == ConnectionState::Requested).count()
+    }
+
     pub(crate) fn registrations(&self) -> usize {
         self.hosts.iter().map(|host| host.regions.len()).sum()
     }
@@ -306,6 +311,13 @@ impl World {
             }
             Command::Disconnect { qp } | Command::Abort { qp } => {
                 let index = index(qp);
+                // What was posted before an orderly end is sent first.
+                while matches!(command, Command::Disconnect { .. })
+                    && self.connections[index].state == ConnectionState::Up
+                    && !self.connections[index].ends[side].sends.is_empty()
+                {
+                    self.carry(index, side);
+                }
                 let state = self.connections[index].state;
                 if state != ConnectionState::Gone && state != ConnectionState::Requested {
                     let mut reasons = [DisconnectReason::Peer; 2];
@@ -369,8 +381,10 @@ impl Verbs for MockVerbs {
         self.world.borrow_mut().hosts[self.side].completions.pop_front()
     }
 
+    /// A Stream's end is told after its last completion, as the engine does it.
     fn next_event(&mut self) -> Option<Event> {
-        self.world.borrow_mut().hosts[self.side].events.pop_front()
+        let host = &mut self.world.borrow_mut().hosts[self.side];
+        if host.completions.is_empty() { host.events.pop_front() } else { None }
     }
 
     fn now(&self) -> Instant {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use control::services::perf::channel::Arena;
 use control::services::perf::message::{Mode, Operation, Plan, SIZE_MAX};
 
 use crate::cli::{Options, TestName};
@@ -150,9 +151,22 @@ pub enum PlanError {
     /// One message at a time is on one connection.
     #[error("-q is for bandwidth tests: a latency test has one queue pair")]
     ManyLatency,
-    /// Beyond what a service takes.
-    #[error("messages have at most 8388608 octets")]
-    TooLarge,
+    /// One sample a test has no distribution.
+    #[error("-H is for latency tests: a bandwidth test has no distribution to print")]
+    HistogramOfBandwidth,
+    /// Beyond what a service gives away.
+    #[error(
+        "{queue_pairs} queue pairs (-q) with messages of {size} octets (-s) and these depths (-t, -r) need \
+         {mebibytes} MiB at each end, at most {} are given; ask for less of one of them", MEMORY_MAX >> 20
+    )]
+    TooMuchMemory {
+        /// Of one test.
+        queue_pairs: u32,
+        /// Octets of its messages.
+        size: u32,
+        /// Of one end.
+        mebibytes: u64,
+    },
 }
 
 /// The legs of each test that is asked for, in order.
@@ -174,13 +188,14 @@ pub fn legs(options: &Options) -> Result<Vec<Leg>, PlanError> {
             return Err(PlanError::ManyLatency);
         }
     }
-    if options.size.is_some_and(|size| size.0 > SIZE_MAX) {
-        return Err(PlanError::TooLarge);
+    if options.report_histogram && !tests.iter().any(|test| test.is_latency()) && !tests.is_empty() {
+        return Err(PlanError::HistogramOfBandwidth);
     }
     let mut legs = Vec::new();
     for test in tests {
         for size in sizes(options, test) {
             let timed = timed(options, test, size);
+            check_memory(&timed)?;
             if options.data_validation {
                 legs.push(verified(options, &timed));
             }
@@ -188,6 +203,25 @@ pub fn legs(options: &Options) -> Result<Vec<Leg>, PlanError> {
         }
     }
     Ok(legs)
+}
+
+/// Octets of buffers and queues of one end's connections; what a service of ours gives away too.
+pub const MEMORY_MAX: u64 = 2 << 30;
+
+/// Octets of a request that waits and of its completion, about.
+const QUEUE_ENTRY_OCTETS: u64 = 256;
+
+/// A leg of more queue pairs than fit must not begin: running out of memory has no good end.
+fn check_memory(leg: &Leg) -> Result<(), PlanError> {
+    let Leg { plan, queue_pairs, .. } = *leg;
+    let receives = if plan.operation == Operation::Send { plan.receive_depth } else { 0 };
+    let queues = u64::from(plan.depth + receives) * QUEUE_ENTRY_OCTETS;
+    let octets = u64::from(queue_pairs) * (Arena::octets(&plan) as u64 + queues);
+    if octets > MEMORY_MAX {
+        let mebibytes = octets.div_ceil(1 << 20);
+        return Err(PlanError::TooMuchMemory { queue_pairs, size: plan.size, mebibytes });
+    }
+    Ok(())
 }
 
 /// Octets that a size of `-a` moves unless `-n` says otherwise, and that are compared at most.
@@ -326,9 +360,21 @@ mod tests {
     }
 
     #[test]
+    fn more_memory_than_there_is_for_tests_is_refused() {
+        let refused = |line| matches!(legs_of(line), Err(PlanError::TooMuchMemory { .. }));
+        assert!(refused("write_bw -q 16384 -s 64k"));
+        assert!(refused("write_bw -q 16384 -t 16384 -s 64"));
+        assert!(refused("send_bw -q 16384 -r 16384 -s 64"));
+        assert!(refused("write_bw -q 129 -a"), "8 MiB are the largest of them");
+        assert!(!refused("write_bw -q 16384 -s 64"));
+        assert!(!refused("write_bw -q 64 -a"));
+    }
+
+    #[test]
     fn options_that_do_not_go_together_are_refused() {
         assert_eq!(legs_of("write_lat -b").unwrap_err(), PlanError::BothWaysLatency);
         assert_eq!(legs_of("read_lat -q 2").unwrap_err(), PlanError::ManyLatency);
-        assert_eq!(legs_of("read_bw -s 9m").unwrap_err(), PlanError::TooLarge);
+        assert_eq!(legs_of("read_bw -H").unwrap_err(), PlanError::HistogramOfBandwidth);
+        assert!(legs_of("--loopback all -H").is_ok(), "three of them have a distribution");
     }
 }

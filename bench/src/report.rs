@@ -1,7 +1,6 @@
 //! What the harness prints and writes: perftest's columns, and the same as JSON.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -402,18 +401,6 @@ pub fn calibration(out: &mut impl Write, before: PingPong, after: PingPong) -> i
         " A cache line's round trip between the cores, before and after: {before} ns -> {after} ns{}",
         steadiness(before, after)
     )
-}
-
-/// Writes documents as JSON: one as an object, several as an array.
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn write_json(path: &Path, documents: &[Document]) -> io::Result<()> {
-    let text = match documents {
-        [document] => serde_json::to_string_pretty(document)?,
-        _ => serde_json::to_string_pretty(documents)?,
-    };
-    std::fs::write(path, text + "\n")
 }
 
 fn pair(

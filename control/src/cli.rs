@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, Parser};
+use clap::{Args, CommandFactory, Parser};
 
 use tcpstack::addr::IpCidr;
 
@@ -197,6 +197,17 @@ impl Options {
     /// Names the option that is wrong, and the remedy.
     pub fn parse_words(words: &[String]) -> Result<Self, OptionError> {
         AppLine::try_parse_from(words).map(|line| line.options).map_err(|error| explain(&error, false))
+    }
+
+    /// Whether there is an option of this name, with its dashes.
+    pub fn has(word: &str) -> bool {
+        let command = AppLine::command();
+        let mut options = command.get_arguments();
+        match word.strip_prefix("--") {
+            Some(long) => options.any(|option| option.get_long() == Some(long)),
+            None => options
+                .any(|option| option.get_short().map(|letter| format!("-{letter}")) == Some(word.to_owned())),
+        }
     }
 
     /// These options where they were given, and those of `base` elsewhere.

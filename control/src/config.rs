@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use crate::cli::{self, Options};
 use crate::commands::{self, Command, SyntaxError, TABLE, nearest};
-use crate::plan::{Plan, PlanError};
+use crate::eal::{self, EalOptionError};
+use crate::plan::PlanError;
 
 /// Files within files; deeper is a mistake, most likely a file that loads itself.
 pub const LOAD_DEPTH_MAX: usize = 8;
@@ -33,6 +34,8 @@ pub struct Script {
     pub eal: Vec<String>,
     /// Our options.
     pub app: Options,
+    /// The `app` line of each of their addresses.
+    pub address_lines: Vec<Location>,
     /// The commands, with those of loaded files in the place of their `load`.
     pub commands: Vec<Line>,
 }
@@ -110,6 +113,14 @@ pub enum ConfigError {
         location: Location,
         /// What is wrong.
         error: cli::OptionError,
+    },
+    /// A wrong option in an `eal` line.
+    #[error("{location}: {error}")]
+    Eal {
+        /// Where.
+        location: Location,
+        /// What is wrong.
+        error: EalOptionError,
     },
     /// An `eal` or `app` line in a place where it comes too late.
     #[error("{location}: `{word}` lines take effect only in the file that the program is started with")]
@@ -192,28 +203,6 @@ pub fn read_commands(file: &Path) -> Result<Vec<Line>, Vec<ConfigError>> {
     reader.finish().map(|script| script.commands)
 }
 
-/// Reads a file and follows its commands without starting anything: what `--check` does.
-///
-/// # Errors
-/// Everything that is wrong with it and the files it loads.
-pub fn check(file: &Path) -> Result<Script, Vec<ConfigError>> {
-    let script = read(file)?;
-    let mut plan = Plan::default();
-    let mut errors = Vec::new();
-    for (port, address) in &script.app.address {
-        if let Err(error) = plan.apply(&Command::AddAddress { port: *port, address: *address }) {
-            let location = Location { file: Arc::from(file), line: 1 };
-            errors.push(ConfigError::Plan { location, error });
-        }
-    }
-    for Line { location, command } in &script.commands {
-        if let Err(error) = plan.apply(command) {
-            errors.push(ConfigError::Plan { location: location.clone(), error });
-        }
-    }
-    if errors.is_empty() { Ok(script) } else { Err(errors) }
-}
-
 struct Reader {
     script: Script,
     errors: Vec<ConfigError>,
@@ -259,14 +248,18 @@ impl Reader {
                 what: "DPDK's arguments, as in `eal --no-pci`",
             }),
             ("eal", Level::Top) => {
+                eal::check(rest).map_err(|error| ConfigError::Eal { location: location.clone(), error })?;
                 self.script.eal.extend_from_slice(rest);
-                Ok(())
+                // A device may be given twice in two lines; each line by itself is good.
+                eal::check(&self.script.eal).map_err(|error| ConfigError::Eal { location, error })
             }
             ("app", Level::Top) if rest.is_empty() => {
                 Err(ConfigError::Empty { location, word: "app", what: "options, as in `app --idle yield`" })
             }
             ("app", Level::Top) => match Options::parse_words(rest) {
                 Ok(options) => {
+                    let addresses = options.address.iter().map(|_| location.clone());
+                    self.script.address_lines.extend(addresses);
                     self.script.app = options.over(std::mem::take(&mut self.script.app));
                     Ok(())
                 }

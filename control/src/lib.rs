@@ -6,10 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod appliance;
+pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod eal;
 pub mod output;
 pub mod plan;
 pub mod prompt;

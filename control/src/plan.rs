@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use iwarp::mpa::{Profile, Revision};
 use tcpstack::addr::IpCidr;
 
+use crate::address::{self, AddressError};
 use crate::commands::{Command, IdlePolicy, MpaSetting, PortSelector, ServiceKind, ServiceRequest};
 
 /// Ports of one process: DPDK's own limit.
@@ -89,9 +90,25 @@ pub enum PlanError {
     /// DPDK has no such port.
     #[error("there is no port {0}; port numbers are from 0 to {last}", last = PORTS_MAX - 1)]
     NoSuchPort(u16),
+    /// The options for DPDK make no such port.
+    #[error("there is no port {port}: the `eal` lines make {}", Made(ports))]
+    NoPortMade {
+        /// The port.
+        port: u16,
+        /// The names of those that they make.
+        ports: Vec<String>,
+    },
+    /// A service listens on an address that no port of it has.
+    #[error("{} the address {address} to listen on; give it one with `set port N address`", Where(*port))]
+    NoSuchListenAddress {
+        /// The address.
+        address: IpAddr,
+        /// The port, when it listens on one only.
+        port: Option<u16>,
+    },
     /// An address that no single host can have.
-    #[error("{0} cannot be the address of a host")]
-    NotAHost(IpAddr),
+    #[error("{0}")]
+    NotAHost(#[from] AddressError),
     /// The port has the address already.
     #[error("port {0} has the address {1} already")]
     DuplicateAddress(u16, IpAddr),
@@ -110,6 +127,9 @@ pub enum PlanError {
     /// The port has a route to the network already.
     #[error("port {0} has a route to {1} already")]
     DuplicateRoute(u16, IpCidr),
+    /// The port does not have the route.
+    #[error("port {0} has no route to {dest} via {gateway}; see `show config`", dest = .1.destination, gateway = .1.gateway)]
+    NoSuchRoute(u16, RoutePlan),
     /// Something that only works before `start`.
     #[error("this cannot be changed while the poll cores run; `stop` first")]
     Running,
@@ -130,6 +150,30 @@ pub enum PlanError {
     NoSuchService(ServiceKind, SocketAddr),
 }
 
+struct Made<'a>(&'a [String]);
+
+impl fmt::Display for Made<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none; add a virtual one with --vdev, for example --vdev net_tap0");
+        }
+        let ports: Vec<String> =
+            self.0.iter().zip(0..).map(|(name, port)| format!("{port} ({name})")).collect();
+        f.write_str(&ports.join(", "))
+    }
+}
+
+struct Where(Option<u16>);
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(port) => write!(f, "port {port} has not"),
+            None => f.write_str("no port has"),
+        }
+    }
+}
+
 impl Plan {
     /// Takes a command's effect over. Commands that only ask or that need no set-up change nothing.
     ///
@@ -141,6 +185,9 @@ impl Plan {
             Command::RemoveAddress { port, address } => self.remove_address(*port, *address)?,
             Command::AddRoute { port, destination, gateway } => {
                 self.add_route(*port, RoutePlan { destination: *destination, gateway: *gateway })?;
+            }
+            Command::RemoveRoute { port, destination, gateway } => {
+                self.remove_route(*port, RoutePlan { destination: *destination, gateway: *gateway })?;
             }
             Command::SetMtu { port, mtu } => {
                 self.check_stopped()?;
@@ -161,10 +208,8 @@ impl Plan {
             Command::SetMpa(setting) => self.mpa.set(*setting),
             Command::StartService(request) => self.start_service(request)?,
             Command::StopService { kind, local } => {
-                let known =
-                    |service: &ServicePlan| service.request.kind == *kind && service.request.local == *local;
-                let index =
-                    self.services.iter().position(known).ok_or(PlanError::NoSuchService(*kind, *local))?;
+                let known = self.services.iter().position(|service| service.is(*kind, *local));
+                let index = known.ok_or(PlanError::NoSuchService(*kind, *local))?;
                 self.services.remove(index);
             }
             Command::Start if self.running => return Err(PlanError::AlreadyStarted),
@@ -211,10 +256,8 @@ impl Plan {
     }
 
     fn add_address(&mut self, port: u16, address: IpCidr) -> Result<(), PlanError> {
+        address::check(address)?;
         let host = address.addr();
-        if host.is_unspecified() || host.is_multicast() || host == IpAddr::from([255; 4]) {
-            return Err(PlanError::NotAHost(host));
-        }
         let plan = self.port_mut(port)?;
         if plan.addresses.iter().any(|known| known.addr() == host) {
             return Err(PlanError::DuplicateAddress(port, host));
@@ -231,6 +274,9 @@ impl Plan {
         let plan = self.ports.get_mut(&port).ok_or(missing.clone())?;
         let index = plan.addresses.iter().position(|known| *known == address).ok_or(missing)?;
         plan.addresses.remove(index);
+        // As the stack does it: a route goes with the last address that had its gateway on the link.
+        let PortPlan { addresses, routes, .. } = plan;
+        routes.retain(|route| is_on_link(addresses, route.gateway));
         Ok(())
     }
 
@@ -240,13 +286,21 @@ impl Plan {
             return Err(PlanError::GatewayFamily(destination, gateway));
         }
         let plan = self.port_mut(port)?;
-        if !plan.addresses.iter().any(|address| address.contains(gateway)) && !is_link_local(gateway) {
+        if !is_on_link(&plan.addresses, gateway) {
             return Err(PlanError::GatewayNotOnLink(port, gateway));
         }
         if plan.routes.iter().any(|known| known.destination == destination) {
             return Err(PlanError::DuplicateRoute(port, destination));
         }
         plan.routes.push(route);
+        Ok(())
+    }
+
+    fn remove_route(&mut self, port: u16, route: RoutePlan) -> Result<(), PlanError> {
+        let missing = PlanError::NoSuchRoute(port, route);
+        let plan = self.ports.get_mut(&port).ok_or(missing.clone())?;
+        let index = plan.routes.iter().position(|known| *known == route).ok_or(missing)?;
+        plan.routes.remove(index);
         Ok(())
     }
 
@@ -325,6 +379,13 @@ impl fmt::Display for Plan {
     }
 }
 
+impl ServicePlan {
+    /// Whether it is the service of that kind and address.
+    pub fn is(&self, kind: ServiceKind, local: SocketAddr) -> bool {
+        self.request.kind == kind && self.request.local == local
+    }
+}
+
 impl MpaPlan {
     /// The profile to listen with.
     pub fn profile(&self) -> Profile {
@@ -368,6 +429,11 @@ impl MpaPlan {
         }
         Ok(())
     }
+}
+
+/// Whether a gateway can be reached directly.
+fn is_on_link(addresses: &[IpCidr], gateway: IpAddr) -> bool {
+    addresses.iter().any(|address| address.contains(gateway)) || is_link_local(gateway)
 }
 
 /// Link-local addresses are on every link, so no address of the port has to say so.
@@ -429,11 +495,11 @@ mod tests {
 
     #[test]
     fn what_contradicts_the_set_up_is_refused() {
-        let refused = |lines| plan(lines).unwrap_err();
+        let refused = |lines: &str| plan(lines).unwrap_err();
         let endpoint: SocketAddr = "0.0.0.0:7174".parse().unwrap();
         assert_eq!(refused("set port 32 address 10.0.0.1/8"), PlanError::NoSuchPort(32));
-        assert_eq!(refused("set port 0 address 0.0.0.0/0"), PlanError::NotAHost([0; 4].into()));
-        assert_eq!(refused("set port 0 address 224.0.0.1/4"), PlanError::NotAHost([224, 0, 0, 1].into()));
+        assert!(matches!(refused("set port 0 address 127.0.0.1/8"), PlanError::NotAHost(_)));
+        assert!(matches!(refused("set port 0 address 10.0.0.0/8"), PlanError::NotAHost(_)));
         assert_eq!(
             refused("set port 0 address 10.0.0.1/8\nset port 0 address 10.0.0.1/16"),
             PlanError::DuplicateAddress(0, [10, 0, 0, 1].into())
@@ -444,6 +510,11 @@ mod tests {
             PlanError::GatewayNotOnLink(0, [10, 0, 0, 1].into())
         );
         assert!(matches!(refused("add route ::/0 via 10.0.0.1 port 0"), PlanError::GatewayFamily(..)));
+        let route = "set port 0 address 10.0.0.1/8\nadd route 0.0.0.0/0 via 10.0.0.2 port 0\n";
+        let missing = |line| matches!(refused(&format!("{route}{line}")), PlanError::NoSuchRoute(..));
+        assert!(missing("del route 0.0.0.0/0 via 10.0.0.3 port 0"));
+        assert!(missing("del route 11.0.0.0/8 via 10.0.0.2 port 0"));
+        assert!(missing("del route 0.0.0.0/0 via 10.0.0.2 port 1"));
         assert_eq!(refused("start\nset port 0 mtu 1500"), PlanError::Running);
         assert_eq!(refused("start\nset idle yield"), PlanError::Running);
         assert_eq!(refused("start\nstart"), PlanError::AlreadyStarted);
@@ -460,6 +531,16 @@ mod tests {
             refused("stop rping 0.0.0.0:7174"),
             PlanError::NoSuchService(ServiceKind::Rping, endpoint)
         );
+    }
+
+    #[test]
+    fn what_is_deleted_is_as_if_it_never_was() {
+        let with = "set port 0 address 10.0.0.1/8\nadd route 0.0.0.0/0 via 10.0.0.2 port 0";
+        let without = plan("set port 0 address 10.0.0.1/8").unwrap();
+        assert_eq!(plan(&format!("{with}\ndel route 0.0.0.0/0 via 10.0.0.2 port 0")).unwrap(), without);
+        // A gateway is no neighbour any more without the address whose network it is in.
+        let gone = plan(&format!("{with}\ndel port 0 address 10.0.0.1/8")).unwrap();
+        assert_eq!(gone.port(0), Some(&PortPlan::default()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Lines from an operator or a pipe, with history and completion at a terminal.
 
 use std::fs;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Read, StdinLock};
 use std::path::PathBuf;
 
 use rustix::termios::{self, OptionalActions, Termios};
@@ -23,7 +23,7 @@ pub enum Prompt {
     /// A terminal.
     Terminal(Box<Editor<Words, DefaultHistory>>),
     /// Anything else: no prompt, no editing.
-    Pipe,
+    Pipe(Lines<StdinLock<'static>>),
 }
 
 /// What the operator did.
@@ -31,17 +31,76 @@ pub enum Prompt {
 pub enum Input {
     /// Entered a line.
     Line(String),
+    /// Gave a line that did not come from a terminal, where nobody watches the answers.
+    Piped {
+        /// Its number, counted from 1.
+        number: usize,
+        /// Its text, or why it has none.
+        text: Result<String, LineError>,
+    },
     /// Pressed Ctrl-C.
     Interrupted,
     /// There are no more lines.
     End,
 }
 
+/// A line that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// Octets that are no text.
+    #[error("octet {0} of the line begins no UTF-8 letter")]
+    NotUtf8(usize),
+    /// No line of commands is so long.
+    #[error("the line is longer than {LINE_LEN_MAX} octets; nothing more is read")]
+    TooLong,
+    /// The system's reason.
+    #[error("cannot be read: {0}; nothing more is read")]
+    Broken(String),
+}
+
+/// Octets of a line.
+const LINE_LEN_MAX: u64 = 1 << 16;
+
+/// The lines of something that is no terminal.
+pub struct Lines<R> {
+    input: R,
+    /// Lines so far.
+    count: usize,
+    ended: bool,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Lines from here on.
+    pub fn new(input: R) -> Self {
+        Self { input, count: 0, ended: false }
+    }
+
+    /// The next line; a line that is no text is told, and those after it are read.
+    pub fn read(&mut self) -> Input {
+        let mut line = Vec::new();
+        if self.ended {
+            return Input::End;
+        }
+        let read = (&mut self.input).take(LINE_LEN_MAX + 1).read_until(b'\n', &mut line);
+        self.count += 1;
+        let text = match read {
+            Ok(0) => return Input::End,
+            Ok(len) if len as u64 > LINE_LEN_MAX => Err(LineError::TooLong),
+            Ok(_) => String::from_utf8(line)
+                .map_err(|error| LineError::NotUtf8(error.utf8_error().valid_up_to() + 1)),
+            Err(error) => Err(LineError::Broken(error.to_string())),
+        };
+        self.ended = matches!(text, Err(LineError::TooLong | LineError::Broken(_)));
+        Input::Piped { number: self.count, text }
+    }
+}
+
 impl Prompt {
     /// A prompt on standard input.
     pub fn new() -> Self {
+        let pipe = || Self::Pipe(Lines::new(io::stdin().lock()));
         if !io::stdin().is_terminal() {
-            return Self::Pipe;
+            return pipe();
         }
         let config = Config::builder().auto_add_history(true).max_history_size(1000);
         match config.and_then(|config| Editor::with_config(config.build())) {
@@ -53,7 +112,7 @@ impl Prompt {
                 }
                 Self::Terminal(Box::new(editor))
             }
-            Err(_) => Self::Pipe,
+            Err(_) => pipe(),
         }
     }
 
@@ -71,13 +130,7 @@ impl Prompt {
                 Err(ReadlineError::Interrupted) => Input::Interrupted,
                 Err(_) => Input::End,
             },
-            Self::Pipe => {
-                let mut line = String::new();
-                match io::stdin().lock().read_line(&mut line) {
-                    Ok(0) | Err(_) => Input::End,
-                    Ok(_) => Input::Line(line),
-                }
-            }
+            Self::Pipe(lines) => lines.read(),
         }
     }
 }
@@ -155,4 +208,46 @@ fn history_file() -> Option<PathBuf> {
     let folder = folder.join("ironwarp");
     fs::create_dir_all(&folder).ok()?;
     Some(folder.join("history"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piped(number: usize, text: &str) -> Input {
+        Input::Piped { number, text: Ok(text.to_owned()) }
+    }
+
+    fn failed(number: usize, error: LineError) -> Input {
+        Input::Piped { number, text: Err(error) }
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_is_told_and_the_next_is_read() {
+        let mut lines = Lines::new(&b"show conn\nstart \xff\nquit"[..]);
+        assert_eq!(lines.read(), piped(1, "show conn\n"));
+        assert_eq!(lines.read(), failed(2, LineError::NotUtf8(7)));
+        assert_eq!(lines.read(), piped(3, "quit"));
+        assert_eq!(lines.read(), Input::End);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_the_last() {
+        let mut lines = Lines::new(io::BufReader::new(io::repeat(b'x')));
+        assert_eq!(lines.read(), failed(1, LineError::TooLong));
+        assert_eq!(lines.read(), Input::End);
+    }
+
+    #[test]
+    fn what_breaks_is_told_once() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("gone"))
+            }
+        }
+        let mut lines = Lines::new(io::BufReader::new(Broken));
+        assert_eq!(lines.read(), failed(1, LineError::Broken("gone".to_owned())));
+        assert_eq!(lines.read(), Input::End);
+    }
 }

@@ -83,6 +83,8 @@ fn wrong_options_are_named_with_a_remedy() {
         (vec!["--", "--execute", "show prot"], "unknown word `prot` after `show`, did you mean `port`?"),
         (vec!["x.conf", "--", "-i"], "`x.conf` stands before `--`"),
         (vec!["--no-pci", "--", "x.conf"], "both a FILE and DPDK's options are given"),
+        (vec!["--no-hug", "--"], "DPDK has no option `--no-hug`, did you mean `--no-huge`?"),
+        (vec!["--no-pci", "--idle", "yield", "--"], "`--idle` is not DPDK's option but ours"),
         (vec!["--check"], "a value is required for '--check <FILE>'"),
     ] {
         let output = ironwarp(&arguments);
@@ -125,7 +127,10 @@ fn check_finds_every_mistake_with_its_place() {
          load missing.conf\n\
          load 'unfinished\n\
          eal --no-huge -- -i\n\
-         quit now\n",
+         quit now\n\
+         eal --no-hug\n\
+         eal --lcores all --vdev net_null0\n\
+         eal --idle yield\n",
     );
     let output = ironwarp(&["--check", &file]);
     assert_eq!(output.status.code(), Some(2));
@@ -143,11 +148,14 @@ fn check_finds_every_mistake_with_its_place() {
         ("bad.conf:10: ", "a quote is not closed"),
         ("bad.conf:11: ", "`--` separates"),
         ("bad.conf:12: ", "unexpected `now` after `quit`"),
+        ("bad.conf:13: ", "DPDK has no option `--no-hug`, did you mean `--no-huge`?"),
+        ("bad.conf:14: ", "`all` is no value for DPDK's option `--lcores`"),
+        ("bad.conf:15: ", "`--idle` is not DPDK's option but ours: it belongs into an `app` line"),
     ] {
         let found = errors.lines().any(|line| line.contains(place) && line.contains(expected));
         assert!(found, "{place}{expected} is missing in:\n{errors}");
     }
-    assert_eq!(errors.lines().count(), 12, "{errors}");
+    assert_eq!(errors.lines().count(), 15, "{errors}");
 }
 
 #[test]
@@ -160,6 +168,40 @@ fn check_follows_the_commands() {
     let errors = stderr(&output);
     assert!(errors.contains("twice.conf:3: rping at 0.0.0.0:7174 is started already"), "{errors}");
     assert!(errors.contains("twice.conf:4: this cannot be changed while the poll cores run"), "{errors}");
+}
+
+#[test]
+fn check_knows_the_ports_that_the_eal_lines_make() {
+    let folder = Folder::new("ports");
+    let file = folder.file(
+        "ports.conf",
+        "app --address 2=10.77.2.1/24\n\
+         set port 1 address 10.77.0.1/24\n\
+         set port 0 address 127.0.0.1/8\n\
+         set port 0 address 10.77.0.0/24\n\
+         start rping 0.0.0.0:7174 port 1\n\
+         start perf 10.77.0.9:18515\n\
+         start echo 0.0.0.0:7471 port 0\n\
+         eal --no-pci --vdev net_tap0\n",
+    );
+    let errors = stderr(&ironwarp(&["--check", &file]));
+    let no_port = |port: u16| format!("there is no port {port}: the `eal` lines make 0 (net_tap0)");
+    for (place, expected) in [
+        ("ports.conf:1: ", no_port(2).as_str()),
+        ("ports.conf:2: ", &no_port(1)),
+        ("ports.conf:3: ", "it is a loopback address"),
+        ("ports.conf:4: ", "it is the address of its network itself"),
+        ("ports.conf:5: ", &no_port(1)),
+        ("ports.conf:6: ", "no port has the address 10.77.0.9 to listen on"),
+    ] {
+        let found = errors.lines().any(|line| line.contains(place) && line.contains(expected));
+        assert!(found, "{place}{expected} is missing in:\n{errors}");
+    }
+    assert_eq!(errors.lines().count(), 6, "{errors}");
+
+    // With the machine's own NICs there may be any port.
+    let file = folder.file("nics.conf", "eal --vdev net_tap0\nset port 3 address 10.77.0.1/24\n");
+    assert!(ironwarp(&["--check", &file]).status.success());
 }
 
 #[test]

@@ -14,7 +14,7 @@ const LIBRARIES: [&str; 7] =
     ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal", "rte_bus_vdev", "rte_net_ring"];
 
 const FUNCTIONS: &str = "iw_.*\
-    |rte_eal_(init|cleanup|remote_launch|wait_lcore)|rte_version|rte_strerror\
+    |rte_eal_(init|cleanup|remote_launch|wait_lcore)|rte_eal_alarm_set|rte_version|rte_strerror\
     |rte_(get_main_lcore|get_next_lcore|lcore_count|lcore_is_enabled|thread_(un)?register|get_tsc_hz)\
     |rte_vdev_uninit|rte_log_set_global_level|rte_eth_from_rings|rte_ring_(create|free)\
     |rte_pktmbuf_(pool_create|free_bulk)|rte_mempool_(avail|in_use)_count|rte_mempool_free\

@@ -230,7 +230,13 @@ pub enum ConnectError {
     /// No route or no local address of the family.
     #[error("no route to the peer")]
     NoRoute,
-    /// The next hop did not answer ARP or NDP, or the peer did not answer at all.
+    /// The address names no single host, or the TCP port is zero.
+    #[error("not the address of a host")]
+    NotAHost,
+    /// The next hop, a gateway or the peer itself, does not answer ARP or NDP.
+    #[error("the next hop does not answer ARP or NDP")]
+    Unreachable,
+    /// The next hop is there, but the peer does not answer.
     #[error("the peer does not answer")]
     TimedOut,
     /// The peer refused the TCP connection.

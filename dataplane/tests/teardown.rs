@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dataplane::sim::{Session, Side, with_seeds};
-use dataplane::verbs::{Command, ConnectError, DisconnectReason, Event, QueuePairAttributes};
+use dataplane::verbs::{Command, ConnectError, DisconnectReason, Event, QueuePairAttributes, Token};
 use dataplane::worker::WorkerConfig;
 use iwarp::mpa::Profile;
 use iwarp::work::{SendOperation, Status};
@@ -246,7 +246,30 @@ fn there_is_no_such_peer() {
         session.open(b"");
         let failed = session.event(0, |event| matches!(event, Event::ConnectFailed { .. }));
         let Event::ConnectFailed { error, .. } = failed else { unreachable!() };
-        assert!(matches!(error, ConnectError::NoRoute | ConnectError::TimedOut), "{error:?}");
+        assert_eq!(error, ConnectError::Unreachable, "nobody answers ARP");
         session.assert_nothing_left();
     });
+}
+
+#[test]
+fn an_address_that_names_no_host_is_no_lack_of_connections() {
+    let mut session = Session::listening(1, link(), &WorkerConfig::default(), &Profile::default());
+    for (remote, expected) in [
+        ("127.0.0.1:7174", ConnectError::NotAHost),
+        ("224.0.0.1:7174", ConnectError::NotAHost),
+        ("203.0.113.1:7174", ConnectError::NoRoute),
+    ] {
+        session.sides[0].submit(Command::Connect {
+            token: Token(1),
+            remote: remote.parse().unwrap(),
+            profile: Profile::default(),
+            private_data: Vec::new(),
+            attributes: QueuePairAttributes::default(),
+            receives: Vec::new(),
+        });
+        let failed = session.event(0, |event| matches!(event, Event::ConnectFailed { .. }));
+        let Event::ConnectFailed { error, .. } = failed else { unreachable!() };
+        assert_eq!(error, expected, "{remote}");
+    }
+    session.assert_nothing_left();
 }

@@ -42,7 +42,7 @@ fn eal_options_end_at_the_dashes() {
 #[test]
 fn perftests_letters_mean_what_they_mean_there() {
     let options = measure(
-        "bench --loopback read_bw -n 7 -t 9 -r 11 -Q 3 -q 5 -o 4 -b -H -R --report_gbits --out_json \
+        "bench --loopback all -n 7 -t 9 -r 11 -Q 3 -q 5 -o 4 -b -H -R --report_gbits --out_json \
          --out_json_file=x.json --data_validation --perform_warm_up",
     );
     assert_eq!(options.iterations, Some(7));
@@ -104,8 +104,30 @@ fn nonsense_is_refused_with_its_reason() {
         ("bench --loopback write_bw -n 5 -D 2", "--duration"),
         ("bench --loopback write_bw -s 0", "octets"),
         ("bench --loopback write_bw -s 5kk", "octets"),
+        ("bench --loopback write_bw -s 9m", "'9m' for '--size <SIZE>': octets from 1 to 8388608"),
+        ("bench --loopback write_bw -s 99999999999999999999m", "octets from 1 to 8388608"),
+        ("bench --loopback write_bw -s m", "octets from 1 to 8388608"),
+        ("bench --loopback rping -S 1m", "'1m' for '--size <SIZE>': octets from 26 to 65536"),
+        ("bench --loopback write_bw -n 99999999999", "'--iters <N>': 99999999999 is not in 1..=1000000000"),
+        ("bench --loopback write_bw -q 16385", "'--qp <N>': 16385 is not in 1..=16384"),
+        ("bench --loopback write_bw -t 99999", "'--tx-depth <N>': 99999 is not in 1..=16384"),
+        (
+            "bench --loopback write_bw -q 16384 -s 8m",
+            "16384 queue pairs (-q) with messages of 8388608 octets",
+        ),
+        ("bench --loopback write_bw -H", "-H is for latency tests"),
+        ("bench --loopback raw_bw -H", "-H is for latency tests"),
+        ("bench --loopback write_lat -b", "-b is for bandwidth tests"),
+        ("bench -l 1 -- write_lat -q 2 --local 10.0.0.1 10.0.0.2", "-q is for bandwidth tests"),
+        ("bench --loopback --peer-to-peer --mpa-rev 1", "--peer-to-peer needs --mpa-rev 2"),
+        ("bench --no-hug -- write_bw --local 10.0.0.1 10.0.0.2", "did you mean `--no-huge`?"),
+        ("bench -l 1 -- write_bw --local 127.0.0.1 10.0.0.2", "--local 127.0.0.1/24 cannot be"),
+        ("bench -l 1 -- --local 10.0.0.1 --gateway 10.1.0.1", "in no network of --local 10.0.0.1/24"),
+        ("bench -l 1 -- --local 10.0.0.1 --gateway fd77::1", "in no network of --local"),
+        ("bench -l 1 -- --local 10.0.0.1 --gateway 10.0.0.1", "in no network of --local"),
+        ("bench -l 1 -- --local 10.0.0.1 -p 7174", "rping listens there"),
         ("bench --loopback write_bw -t 0", "tx-depth"),
-        ("bench --loopback write_bw --mtu 100", "mtu"),
+        ("bench --loopback write_bw --mtu 100", "'--mtu <OCTETS>': 100 is not in 576..=9600"),
         ("bench --loopback teleport", "teleport"),
         ("bench -l 1 -- raw_lat --local 10.0.0.1 10.0.0.2", "--loopback"),
         ("bench --loopback raw_lat -s 8", "-n or -D"),

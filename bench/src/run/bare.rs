@@ -21,6 +21,7 @@ use super::machine::Machine;
 use super::node::Node;
 use super::{RunError, json_file, profile, system};
 use crate::cli::{Idle, Options};
+use crate::json;
 use crate::plan::{Amount, Leg, RawTest};
 use crate::raw::{LATENCY_OCTETS, Probe, RawError, Responder};
 use crate::report::{self, Circumstances, Comparison, Document, Row, Unit};
@@ -187,7 +188,7 @@ impl Run<'_> {
 
     fn write_json(&self, documents: &[Document]) -> Result<(), RunError> {
         let Some(path) = json_file(self.options) else { return Ok(()) };
-        report::write_json(&path, documents).map_err(|error| system(path.display().to_string(), error))
+        json::write(&path, documents).map_err(|error| system(path.display().to_string(), error))
     }
 }
 

@@ -27,7 +27,12 @@ pub(super) struct Job {
     pub(super) reporter: JoinHandle<Result<(), RunError>>,
     /// Set when there is nothing more to run.
     pub(super) done: Arc<AtomicBool>,
+    /// Ends it, when the link of the port of this name is down for good; none where the other process is watched.
+    pub(super) on_link_lost: Option<OnLinkLost>,
 }
+
+/// Called with a port's name, once.
+pub(super) type OnLinkLost = Box<dyn FnOnce(String) + Send>;
 
 /// Where a job runs, as far as it cannot find out itself.
 pub(super) struct Place<'a> {
@@ -47,9 +52,6 @@ pub enum PingError {
     /// The client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Sizes that no server takes.
-    #[error("a round has at most {0} octets")]
-    TooLarge(u32),
     /// The user's wish.
     #[error("interrupted")]
     Interrupted,
@@ -73,10 +75,11 @@ impl Job {
         interrupt: &Arc<AtomicBool>,
     ) -> Self {
         let (sender, notices) = mpsc::channel();
-        if let Some(child) = place.child {
-            let sender = sender.clone();
-            child.watch(move || drop(sender.send(Notice::PeerGone)));
-        }
+        let watcher = sender.clone();
+        let on_link_lost = watch(place.child, move |loss| {
+            // Nobody listens when the test ended by itself.
+            let _ = watcher.send(loss.map_or(Notice::PeerGone, Notice::LinkLost));
+        });
         let app = match options.common.app {
             Placement::Worker => "application on the worker",
             Placement::Ring => "application behind rings",
@@ -95,7 +98,7 @@ impl Job {
         };
         let peer = Peer { remote, profile };
         let application = Box::new(Harness::new(peer, legs.to_vec(), sender, Arc::clone(interrupt)));
-        Self::new(application, move || reporter.run(&notices))
+        Self::new(application, on_link_lost, move || reporter.run(&notices))
     }
 
     /// rping's client.
@@ -107,14 +110,12 @@ impl Job {
         interrupt: &Arc<AtomicBool>,
     ) -> Result<Self, RunError> {
         let size = options.size.0;
-        if size > RPING_SIZE_MAX {
-            return Err(PingError::TooLarge(RPING_SIZE_MAX).into());
-        }
         let (sender, notices) = mpsc::channel();
-        if let Some(child) = child {
-            let sender = sender.clone();
-            child.watch(move || drop(sender.send(Ping::PeerGone)));
-        }
+        let watcher = sender.clone();
+        let on_link_lost = watch(child, move |loss| {
+            // Nobody listens when the rounds are done.
+            let _ = watcher.send(loss.map_or(Ping::PeerGone, Ping::LinkLost));
+        });
         let validate = options.validate;
         let config =
             ClientConfig { profile, size, count: options.count, validate, ..ClientConfig::new(remote) };
@@ -128,11 +129,12 @@ impl Job {
         let client = RpingClient::new(config, Box::new(on_round))?;
         let application = Box::new(Pinger { client, sender: Some(sender), interrupt: Arc::clone(interrupt) });
         let say = Say { validate, remote };
-        Ok(Self::new(application, move || say.run(&notices)))
+        Ok(Self::new(application, on_link_lost, move || say.run(&notices)))
     }
 
     fn new(
         application: Box<dyn Application + Send>,
+        on_link_lost: Option<OnLinkLost>,
         report: impl FnOnce() -> Result<(), RunError> + Send + 'static,
     ) -> Self {
         let done = Arc::new(AtomicBool::new(false));
@@ -141,7 +143,21 @@ impl Job {
             let _end = end;
             report()
         });
-        Self { application, reporter, done }
+        Self { application, reporter, done, on_link_lost }
+    }
+}
+
+/// Tells `lost` when the child ends, if there is one; else it is to be told of the link.
+fn watch(
+    child: Option<&mut Child>,
+    lost: impl FnOnce(Option<String>) + Send + 'static,
+) -> Option<OnLinkLost> {
+    match child {
+        Some(child) => {
+            child.watch(move || lost(None));
+            None
+        }
+        None => Some(Box::new(move |port| lost(Some(port)))),
     }
 }
 
@@ -164,9 +180,6 @@ pub(super) fn result(reporter: JoinHandle<Result<(), RunError>>) -> Result<(), R
     reporter.join().unwrap_or(Err(RunError::NoResult))
 }
 
-/// rdma-core's own limit is below this; the service's too.
-const RPING_SIZE_MAX: u32 = 1 << 20;
-
 /// However the reporter ends, the worker does not run on.
 struct SetOnDrop(Arc<AtomicBool>);
 
@@ -182,6 +195,7 @@ enum Ping {
     Done(Result<Report, ClientError>),
     Interrupted,
     PeerGone,
+    LinkLost(String),
 }
 
 /// rping's client, which tells its end once.
@@ -223,6 +237,7 @@ impl Say {
                 Ping::Round(text) => writeln!(out, "ping data: {text}").map_err(failed)?,
                 Ping::Interrupted => return Err(PingError::Interrupted.into()),
                 Ping::PeerGone => return Err(PingError::PeerGone.into()),
+                Ping::LinkLost(port) => return Err(RunError::LinkLost(port)),
                 Ping::Done(Err(error)) => return Err(PingError::from(error).into()),
                 Ping::Done(Ok(report)) => {
                     let Report { rounds, octets, negotiated } = report;

@@ -87,6 +87,9 @@ pub(super) const SERVICE: LocalAddress =
 
 const MTU: u16 = 1500;
 
+/// The driver complains if it has to make one up.
+const VIRTIO_MAC: &str = "02:49:57:00:00:02";
+
 /// Octets of a memif buffer: a frame with its link header and some room.
 const BUFFER_ROOM: u16 = 128;
 
@@ -170,7 +173,7 @@ impl Setup {
             }
             (Wire::Vhost, Side::Service) => Some(format!("net_vhost0,iface={socket},queues=1")),
             (Wire::Vhost, Side::Harness) => Some(format!(
-                "net_virtio_user0,path={socket},queues=1,queue_size=1024,packed_vq=1,mrg_rxbuf=1,in_order=1"
+                "net_virtio_user0,path={socket},mac={VIRTIO_MAC},queues=1,queue_size=1024,packed_vq=1,mrg_rxbuf=1,in_order=1"
             )),
         }
     }

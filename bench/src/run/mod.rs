@@ -5,6 +5,7 @@ mod bare;
 mod child;
 mod end;
 mod job;
+mod link;
 mod loopback;
 mod machine;
 mod node;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use control::eal::{self, EalOptionError};
 use control::services::{perf, rping};
 use dataplane::mem::AllocateError;
 use dataplane::port::dpdk::{Eal, EalError, PortError};
@@ -27,6 +29,8 @@ use tcpstack::addr::CidrError;
 use tcpstack::interface::InterfaceError;
 
 use crate::cli::{Common, Invocation, LocalAddress, Options, RpingOptions, Switch, Task};
+use crate::host::{self, HostError};
+use crate::json;
 use crate::plan::{self, PlanError};
 use crate::raw::RawError;
 use crate::traffic::TrafficError;
@@ -42,6 +46,9 @@ pub enum RunError {
     /// DPDK itself.
     #[error(transparent)]
     Eal(#[from] EalError),
+    /// DPDK's options.
+    #[error(transparent)]
+    EalOption(#[from] EalOptionError),
     /// The port.
     #[error(transparent)]
     Port(#[from] PortError),
@@ -51,6 +58,9 @@ pub enum RunError {
     /// The port's other end is not there.
     #[error("the link of {0} is down: is its other end running?")]
     LinkDown(String),
+    /// The port's other end went away.
+    #[error("the link of {0} went down during the test: its other end ended, or the cable was pulled")]
+    LinkLost(String),
     /// An address.
     #[error("{address}: {error}")]
     Address {
@@ -69,11 +79,16 @@ pub enum RunError {
         /// Why.
         error: CidrError,
     },
-    /// A name.
-    #[error("{host}: no address known for it")]
-    UnknownHost {
-        /// The name.
-        host: String,
+    /// The peer.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The file for the results.
+    #[error("{}: {error}; give --out_json_file another path", path.display())]
+    Results {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
     },
     /// A test.
     #[error("{test}, {size} octets: {error}")]
@@ -124,11 +139,19 @@ pub enum RunError {
     },
 }
 
+impl RunError {
+    /// Whether the command line is at fault, which is found out before DPDK starts.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Host(_) | Self::Results { .. })
+    }
+}
+
 /// Runs it to its end.
 ///
 /// # Errors
 /// Why it did not get there.
 pub fn run(invocation: &Invocation) -> Result<(), RunError> {
+    check_results(&invocation.task)?;
     // Before the EAL pins this thread to one of them.
     let machine = Machine::new();
     let interrupt = interrupt()?;
@@ -138,7 +161,7 @@ pub fn run(invocation: &Invocation) -> Result<(), RunError> {
         Task::Measure(options) => measure(&invocation.eal, options, &machine, &interrupt),
         Task::Rping(options) => {
             let remote = remote_of(options)?;
-            let eal = Eal::init(&invocation.eal)?;
+            let eal = start_eal(&invocation.eal)?;
             let end = End::open(&eal, &options.common)?;
             let node = Node::new(end, &machine, local_of(&options.common), &options.common)?;
             node.ping(options, remote, None, &interrupt)
@@ -158,7 +181,7 @@ fn measure(
         Some(host) => Some(resolve(host, common.port.unwrap_or(perf::PORT), common)?),
         None => None,
     };
-    let eal = Eal::init(eal)?;
+    let eal = start_eal(eal)?;
     let end = End::open(&eal, common)?;
     let Some(remote) = remote else {
         let serve = if common.child { service::obey } else { service::stand };
@@ -176,6 +199,12 @@ fn measure(
     let node = Node::new(end, machine, local_of(common), common)?;
     node.measure(options, &legs, remote, profile(common, options.outstanding_reads), place, interrupt)?;
     calibration.end()
+}
+
+/// Starts DPDK, unless another process has its files.
+fn start_eal(arguments: &[String]) -> Result<Eal, RunError> {
+    eal::check_prefix(arguments)?;
+    Ok(Eal::init(arguments)?)
 }
 
 /// The first signal sets the flag, a second one ends the process at once.
@@ -214,16 +243,17 @@ fn remote_of(options: &RpingOptions) -> Result<SocketAddr, RunError> {
     let port = options.common.port.unwrap_or(rping::TCP_PORT_DEFAULT);
     match options.host.as_ref().or(options.address.as_ref()) {
         Some(host) => resolve(host, port, &options.common),
-        None => Err(RunError::UnknownHost { host: String::new() }),
+        None => Err(HostError::Unknown(String::new()).into()),
     }
 }
 
 /// A host's address of the family that our own is of.
 fn resolve(host: &str, port: u16, common: &Common) -> Result<SocketAddr, RunError> {
-    let unknown = || RunError::UnknownHost { host: host.to_owned() };
-    let ipv4 = local_of(common).address.is_ipv4();
-    let addresses = (host, port).to_socket_addrs().map_err(|_| unknown())?;
-    addresses.into_iter().find(|address| address.is_ipv4() == ipv4).ok_or_else(unknown)
+    // A name that is unknown has no addresses.
+    let addresses = (host, port).to_socket_addrs().into_iter().flatten();
+    let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+    let address = host::choose(host, &addresses, local_of(common), common.gateway)?;
+    Ok(SocketAddr::new(address, port))
 }
 
 /// This end's address, which the command line was checked for.
@@ -233,6 +263,13 @@ fn local_of(common: &Common) -> LocalAddress {
 
 fn system(what: impl Into<String>, error: io::Error) -> RunError {
     RunError::System { what: what.into(), error }
+}
+
+/// Results that cannot be written are no reason to measure.
+fn check_results(task: &Task) -> Result<(), RunError> {
+    let Task::Measure(options) = task else { return Ok(()) };
+    let Some(path) = json_file(options) else { return Ok(()) };
+    json::check_writable(&path).map_err(|error| RunError::Results { path, error })
 }
 
 /// perftest's default for JSON.

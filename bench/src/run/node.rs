@@ -21,6 +21,7 @@ use tcpstack::addr::IpCidr;
 use super::child::Child;
 use super::end::{End, LINK_PATIENCE, Rest};
 use super::job::{self, Job, Place};
+use super::link;
 use super::machine::Machine;
 use super::{RunError, profile, system};
 use crate::cli::{self, Common, LocalAddress, Options, Placement, RpingOptions};
@@ -130,17 +131,25 @@ impl Node {
 
     /// Polls this end until the job is done.
     fn run(&mut self, job: Job) -> Result<(), RunError> {
-        let Job { application, reporter, done } = job;
-        match self.placement {
+        let Job { application, reporter, done, on_link_lost } = job;
+        let elsewhere = match self.placement {
             Placement::Worker => {
                 self.worker.attach(application);
-                self.worker.run(&self.end.clock, &done);
+                None
             }
-            Placement::Ring => {
-                let elsewhere = self.spawn(application, &done);
-                self.worker.run(&self.end.clock, &done);
-                elsewhere.join().map_err(|_| RunError::NoResult)?;
+            Placement::Ring => Some(self.spawn(application, &done)),
+        };
+        let Self { worker, end: Rest { port, clock, .. }, app_core, .. } = self;
+        thread::scope(|scope| {
+            let watcher =
+                on_link_lost.map(|on_lost| scope.spawn(|| link::watch(port, *app_core, &done, on_lost)));
+            worker.run(clock, &done);
+            if let Some(watcher) = watcher {
+                watcher.thread().unpark();
             }
+        });
+        if let Some(thread) = elsewhere {
+            thread.join().map_err(|_| RunError::NoResult)?;
         }
         job::result(reporter)
     }
@@ -169,7 +178,7 @@ impl Node {
 
     /// Polls both ends in turn until the job, which runs on the first, is done.
     pub(super) fn run_both(mut ends: [Self; 2], job: Job, options: &Common) -> Result<[End; 2], RunError> {
-        let Job { application, reporter, done } = job;
+        let Job { application, reporter, done, .. } = job;
         let [harness, service] = &mut ends;
         service.attach_services(options, READS_MAX, perf::PORT);
         let clock = harness.end.clock;
@@ -188,13 +197,24 @@ impl Node {
             thread.join().map_err(|_| RunError::NoResult)?;
         }
         job::result(reporter)?;
-        let begin = clock.now();
-        while clock.now() - begin < DRAIN_TIME {
-            harness.worker.poll(&clock);
-            service.worker.poll(&clock);
+        Self::drain(&mut ends);
+        for end in &mut ends {
+            end.worker.shut_down(&clock);
         }
+        // What each said last is still in the other's ring.
+        Self::drain(&mut ends);
         let [harness, service] = ends;
         Ok([harness.close()?, service.close()?])
+    }
+
+    /// Lets both ends take what is under way between them.
+    fn drain([harness, service]: &mut [Self; 2]) {
+        let clock = harness.end.clock;
+        let begin = clock.now();
+        let mut busy = true;
+        while clock.now() - begin < if busy { DRAIN_MAX } else { DRAIN_TIME } {
+            busy = harness.worker.turn(clock.now()) | service.worker.turn(clock.now());
+        }
     }
 
     fn attach_services(
@@ -224,7 +244,15 @@ impl Node {
 
     /// Ends the worker and looks for frames that nobody gave back.
     fn close(mut self) -> Result<End, RunError> {
-        self.worker.shut_down(&self.end.clock);
+        let clock = self.end.clock;
+        self.worker.shut_down(&clock);
+        // The last words of thousands of connections do not fit into a device's ring at once.
+        let begin = clock.now();
+        while self.end.frames_beyond(self.worker.device()) > 0 && clock.now() - begin < DRAIN_MAX {
+            if !self.worker.turn(clock.now()) {
+                thread::yield_now();
+            }
+        }
         // While the worker still has what it holds.
         self.end.check_frames(self.worker.device())?;
         Ok(End { queue: self.worker.into_device(), rest: self.end })
@@ -247,6 +275,9 @@ const RING_DEPTH: usize = 4096;
 
 /// How long the last acknowledgements of an ended test may take.
 const DRAIN_TIME: Duration = Duration::from_millis(20);
+
+/// The same with thousands of connections.
+const DRAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The unspecified address of a family.
 fn any(family: IpAddr) -> IpAddr {

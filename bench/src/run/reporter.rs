@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use iwarp::mpa::Negotiated;
 
 use super::{RunError, system};
+use crate::json;
 use crate::plan::Leg;
 use crate::report::{self, Circumstances, Document, Row, Unit, Verified};
 use crate::traffic::{Notice, Outcome};
@@ -43,8 +44,7 @@ impl Reporter {
             report::foot(&mut out).map_err(stdout)?;
         }
         if let Some(path) = &self.json {
-            report::write_json(path, &documents)
-                .map_err(|error| system(path.display().to_string(), error))?;
+            json::write(path, &documents).map_err(|error| system(path.display().to_string(), error))?;
         }
         result
     }
@@ -77,6 +77,7 @@ impl Reporter {
                     result = Err(RunError::Traffic { test, size, error });
                 }
                 Notice::PeerGone => return Err(RunError::Child("ended during the test".to_owned())),
+                Notice::LinkLost(port) => return Err(RunError::LinkLost(port)),
                 Notice::Ended => return result,
             }
             // So that a table grows line by line, whatever it is written to.

@@ -170,7 +170,7 @@ impl Bandwidth {
             busy |= end.pump.fill(channel, verbs)?;
             if end.pump.is_empty() && !end.finish_said {
                 end.finish_said = true;
-                channel.say(Message::Finish);
+                channel.say(Message::Finish { sent: end.pump.posted() });
             }
             busy |= channel.flush(verbs)?;
             if end.pump.is_ready() || !channel.is_flushed() {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use control::services::perf::channel::{Arrival, Channel, ChannelError};
-use control::services::perf::message::Operation;
+use control::services::perf::message::{Message, Operation};
 use dataplane::verbs::Verbs;
 use tcpstack::time::Instant;
 
@@ -33,6 +33,8 @@ pub(super) struct Latency {
     began: Option<Instant>,
     latencies: Option<Latencies>,
     over: bool,
+    /// The peer was told how many there were.
+    told: bool,
 }
 
 impl Latency {
@@ -53,6 +55,7 @@ impl Latency {
             began: None,
             latencies: Some(Latencies::new(expected)),
             over: false,
+            told: false,
         }
     }
 
@@ -89,11 +92,12 @@ impl Latency {
         }
         let moved = self.step(channel, verbs, now)?;
         channel.flush(verbs)?;
+        self.told = self.over && channel.is_flushed();
         Ok(moved)
     }
 
     pub(super) fn latencies(&mut self) -> Option<Latencies> {
-        if self.over { self.latencies.take() } else { None }
+        if self.told { self.latencies.take() } else { None }
     }
 
     /// Ends a round trip whose answer is there, and begins the next.
@@ -108,6 +112,9 @@ impl Latency {
             self.waiting = false;
             self.answered = false;
             self.sample(now);
+            if self.over {
+                channel.say(Message::Finish { sent: self.done });
+            }
         }
         if self.waiting || self.over {
             return Ok(ended);

@@ -25,6 +25,10 @@ pub(super) struct Links {
     /// Closing or aborting: nothing new is begun.
     closing: bool,
     negotiated: Option<Negotiated>,
+    /// Connections that are being made.
+    connecting: usize,
+    /// Those that wait until fewer are.
+    waiting: VecDeque<Token>,
     /// Commands that had no room yet.
     commands: VecDeque<Command>,
 }
@@ -32,12 +36,17 @@ pub(super) struct Links {
 #[derive(Debug)]
 enum Link {
     Registering(Arena),
+    Waiting(Arena, Stag),
     Connecting(Arena, Stag),
     Up(Box<Channel>),
     Closing(QueuePairId, Stag),
     Deregistering,
     Gone,
 }
+
+/// Connections that are being made at a time: a service's backlog drops the SYNs of more than 1024, and the next ones
+/// come after ever longer timeouts.
+const CONNECTING_MAX: usize = 512;
 
 impl Links {
     /// Begins to connect.
@@ -51,6 +60,8 @@ impl Links {
             gone: 0,
             closing: false,
             negotiated: None,
+            connecting: 0,
+            waiting: VecDeque::new(),
             commands: VecDeque::new(),
         };
         for place in 0..leg.queue_pairs {
@@ -77,6 +88,8 @@ impl Links {
             gone: 0,
             closing: true,
             negotiated: None,
+            connecting: 0,
+            waiting: VecDeque::new(),
             commands: VecDeque::new(),
         };
         std::mem::replace(self, nothing)
@@ -155,7 +168,8 @@ impl Links {
                     if self.closing {
                         self.commands.push_back(Command::Deregister { token, stag });
                     } else {
-                        self.connect(token, arena, stag);
+                        self.wait(token, arena, stag);
+                        self.connect_next();
                     }
                 }
             }
@@ -167,6 +181,8 @@ impl Links {
                 return self.established(token, qp, &private_data, negotiated);
             }
             Event::ConnectFailed { token, error, private_data } => {
+                self.connecting -= 1;
+                self.connect_next();
                 if let Some(Link::Connecting(_, stag)) = self.by_token(token) {
                     let stag = *stag;
                     self.deregister(token, stag);
@@ -199,6 +215,26 @@ impl Links {
         Ok(())
     }
 
+    fn wait(&mut self, token: Token, arena: Arena, stag: Stag) {
+        if let Some(link) = self.by_token(token) {
+            *link = Link::Waiting(arena, stag);
+            self.waiting.push_back(token);
+        }
+    }
+
+    /// Connects those whose turn it is.
+    fn connect_next(&mut self) {
+        while self.connecting < CONNECTING_MAX
+            && let Some(token) = self.waiting.pop_front()
+        {
+            let Some(link) = self.by_token(token) else { continue };
+            if let Link::Waiting(arena, stag) = std::mem::replace(link, Link::Gone) {
+                self.connecting += 1;
+                self.connect(token, arena, stag);
+            }
+        }
+    }
+
     fn connect(&mut self, token: Token, arena: Arena, stag: Stag) {
         let hello = Hello { plan: self.plan, area: arena.area(stag) };
         self.commands.push_back(Command::Connect {
@@ -221,6 +257,8 @@ impl Links {
         private_data: &[u8],
         negotiated: Negotiated,
     ) -> Result<(), TrafficError> {
+        self.connecting -= 1;
+        self.connect_next();
         let remote = self.peer.remote;
         let (plan, closing) = (self.plan, self.closing);
         let Some(link) = self.by_token(token) else { return Ok(()) };
@@ -252,6 +290,12 @@ impl Links {
 
     fn leave(&mut self, command: impl Fn(QueuePairId) -> Command) {
         self.closing = true;
+        for token in std::mem::take(&mut self.waiting) {
+            if let Some(Link::Waiting(_, stag)) = self.by_token(token) {
+                let stag = *stag;
+                self.deregister(token, stag);
+            }
+        }
         for link in &mut self.links {
             if let Link::Up(channel) = link {
                 let (qp, stag) = (channel.qp(), channel.stag());
@@ -291,7 +335,11 @@ impl Link {
         match self {
             Self::Up(channel) => Some(channel.qp()),
             Self::Closing(qp, _) => Some(*qp),
-            Self::Registering(_) | Self::Connecting(..) | Self::Deregistering | Self::Gone => None,
+            Self::Registering(_)
+            | Self::Waiting(..)
+            | Self::Connecting(..)
+            | Self::Deregistering
+            | Self::Gone => None,
         }
     }
 }

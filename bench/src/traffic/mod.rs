@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use control::services::connect_hint;
 use control::services::perf::channel::{Arrival, Channel, ChannelError};
 use control::services::perf::message::{Malformed, Mismatch, Mode, Refusal};
 use dataplane::mem::{AllocateError, RegisterError};
@@ -71,6 +72,8 @@ pub enum Notice {
     Ended,
     /// The process of the peer is gone; said by who watches it, not by the harness.
     PeerGone,
+    /// The link of this port is down, and was for a while; said by who watches it.
+    LinkLost(String),
 }
 
 /// What a leg came to.
@@ -99,7 +102,7 @@ pub enum TrafficError {
     #[error("cannot register memory: {0}")]
     Register(#[from] RegisterError),
     /// There is no connection.
-    #[error("cannot connect to {remote}: {error}{}", hint(*error))]
+    #[error("cannot connect to {remote}: {error}{}", connect_hint(*error))]
     Connect {
         /// The peer.
         remote: SocketAddr,
@@ -155,15 +158,6 @@ pub enum TrafficError {
     /// The user's wish.
     #[error("interrupted")]
     Interrupted,
-}
-
-fn hint(error: ConnectError) -> &'static str {
-    match error {
-        ConnectError::Refused => " (no perf service listens there)",
-        ConnectError::TimedOut => " (is it running, on this wire, with that address?)",
-        ConnectError::NoRoute => " (--local has another prefix; is --gateway needed?)",
-        _ => "",
-    }
 }
 
 /// The application.
@@ -235,8 +229,12 @@ impl Harness {
                 while let Some(completed) = verbs.next_completion() {
                     busy = true;
                     if let Some((index, channel)) = links.channel_of(completed.qp) {
-                        let arrival = channel.take(verbs, &completed)?;
-                        task.arrive(index, channel, verbs, arrival, now)?;
+                        match channel.take(verbs, &completed) {
+                            Ok(arrival) => task.arrive(index, channel, verbs, arrival, now)?,
+                            // The Stream ended; why is told after its last completion.
+                            Err(error) if error.is_flush() => {}
+                            Err(error) => return Err(error.into()),
+                        }
                     }
                 }
                 busy |= task.turn(links, verbs, now)?;

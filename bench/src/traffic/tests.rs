@@ -82,7 +82,7 @@ impl Pair {
                 }
                 Notice::Failed { leg, error } => panic!("leg {leg}: {error}"),
                 Notice::Connected { negotiated, .. } => assert!(negotiated.crc),
-                Notice::Ended | Notice::PeerGone => {}
+                Notice::Ended | Notice::PeerGone | Notice::LinkLost(_) => {}
             }
         }
         assert_eq!(outcomes.len(), count);
@@ -101,6 +101,52 @@ impl Pair {
             _ => None,
         });
         error.expect("it fails")
+    }
+}
+
+#[test]
+fn thousands_of_connections_are_made_a_backlog_at_a_time() {
+    let mut pair = Pair::new(vec![Leg { queue_pairs: 1500, ..leg(Test::WriteBw, 64, 2) }], 5);
+    let mut most = 0;
+    while !pair.harness.is_ended() {
+        pair.turn();
+        most = most.max(pair.world.borrow().requested());
+    }
+    assert!((400..=512).contains(&most), "{most} at a time");
+    assert!(pair.notices.try_iter().any(|notice| matches!(notice, Notice::Done { .. })));
+    for _ in 0..1000 {
+        pair.turn();
+    }
+    assert_eq!(pair.world.borrow().registrations(), 0);
+}
+
+#[test]
+fn the_service_counts_what_it_did_and_what_it_cannot_see() {
+    for (leg, both_ends) in [
+        (leg(Test::WriteBw, 100, 50), 50),
+        (leg(Test::ReadBw, 100, 50), 50),
+        (leg(Test::SendBw, 100, 50), 50),
+        // Each message is answered by one.
+        (leg(Test::WriteLat, 100, 50), 100),
+        (leg(Test::SendLat, 100, 50), 100),
+        (leg(Test::ReadLat, 100, 50), 50),
+        (Leg { warm_up: 7, ..leg(Test::WriteBw, 100, 50) }, 57),
+    ] {
+        let mut pair = Pair::new(vec![leg], 3);
+        pair.run();
+        let counters = pair.service.counters();
+        let count = |wanted| counters.iter().find(|(name, _)| *name == wanted).map(|(_, count)| count);
+        let expected = [
+            ("connections_accepted", 1),
+            ("connections_rejected", 0),
+            ("connections_active", 0),
+            ("transfers", both_ends),
+            ("octets", both_ends * 100),
+            ("protocol_violations", 0),
+        ];
+        for (name, expected) in expected {
+            assert_eq!(count(name), Some(expected), "{name} of {}", leg.test.name());
+        }
     }
 }
 
@@ -271,7 +317,7 @@ fn nobody_there_is_said() {
         pair.service.poll(service);
     }
     let error = pair.error();
-    assert!(error.contains("connection refused (no perf service listens there)"), "{error}");
+    assert!(error.contains("connection refused (its host is there, but no such service listens)"), "{error}");
 }
 
 #[test]

@@ -20,9 +20,11 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::check;
 use crate::cli::{Invocation, Options};
 use crate::commands::{self, Command, Show, TABLE};
 use crate::config::{self, ConfigError, Line};
+use crate::eal;
 use crate::output;
 use crate::plan::Plan;
 use crate::prompt::{Input, Prompt, TerminalGuard};
@@ -61,15 +63,18 @@ enum Next {
 pub fn run(invocation: Invocation) -> Result<(), Failure> {
     match invocation {
         Invocation::Check(file) => {
-            let script = config::check(&file).map_err(|errors| usage(&errors))?;
+            let script = check::file(&file).map_err(|errors| usage(&errors))?;
             output::line(format_args!("{}: {} commands, no errors", file.display(), script.commands.len()));
             Ok(())
         }
         Invocation::File { file, options } => {
-            let script = config::check(&file).map_err(|errors| usage(&errors))?;
+            let script = check::file(&file).map_err(|errors| usage(&errors))?;
             serve(&script.eal, &options.over(script.app), script.commands)
         }
-        Invocation::Direct { eal, options } => serve(&eal, &options, Vec::new()),
+        Invocation::Direct { eal, options } => {
+            eal::check(&eal).map_err(|error| Failure::Usage(vec![error.to_string()]))?;
+            serve(&eal, &options, Vec::new())
+        }
     }
 }
 
@@ -84,6 +89,7 @@ fn serve(eal: &[String], options: &Options, mut script: Vec<Line>) -> Result<(),
     let _terminal = TerminalGuard::new();
     let (sender, messages) = channel::unbounded();
     watch_signals(sender.clone()).map_err(|error| Failure::Run(format!("cannot watch signals: {error}")))?;
+    eal::check_prefix(eal).map_err(|error| Failure::Run(error.to_string()))?;
     let eal = Eal::init(eal).map_err(|error| Failure::Run(error.to_string()))?;
     for (port, name) in eal.port_names() {
         output::line(format_args!("port {port}: {name}"));
@@ -162,26 +168,34 @@ impl Appliance {
     fn wait(&mut self, messages: &Receiver<Message>) -> Result<(), Failure> {
         let answers = self.options.interactive.then(|| self.ask()).transpose()?;
         output::line("ready");
+        let mut failures = 0;
         loop {
             let message = messages.recv().map_err(|_| Failure::Run("all threads ended".to_owned()))?;
             match message {
                 Message::Signal(signal) => {
                     output::line(format_args!("signal {signal}: stopping"));
-                    return Ok(());
+                    return all_done(failures);
                 }
-                Message::Input(Input::End) => return Ok(()),
+                Message::Input(Input::End) => return all_done(failures),
                 Message::Input(Input::Interrupted) => {
                     output::line("`quit` or Ctrl-D ends the program.");
                 }
-                Message::Input(Input::Line(line)) => match commands::parse_line(&line) {
-                    Ok(None) => {}
-                    Ok(Some(command)) => match self.command(&command) {
-                        Ok(Next::GoOn) => {}
-                        Ok(Next::Quit) => return Ok(()),
-                        Err(error) => output::error(error),
-                    },
+                Message::Input(Input::Line(line)) => match self.entered(&line) {
+                    Ok(Next::GoOn) => {}
+                    Ok(Next::Quit) => return Ok(()),
                     Err(error) => output::error(error),
                 },
+                Message::Input(Input::Piped { number, text }) => {
+                    let result = text.map_err(|error| error.to_string()).and_then(|line| self.entered(&line));
+                    match result {
+                        Ok(Next::GoOn) => {}
+                        Ok(Next::Quit) => return all_done(failures),
+                        Err(error) => {
+                            output::error(format_args!("standard input:{number}: {error}"));
+                            failures += 1;
+                        }
+                    }
+                }
                 // `stop` ends them too.
                 Message::WorkerEnded(_) if self.running.is_none() => {}
                 Message::WorkerEnded(lcore) => {
@@ -192,6 +206,15 @@ impl Appliance {
                 // The prompt's thread is gone only at the end of its input.
                 let _ = answers.try_send(());
             }
+        }
+    }
+
+    /// Follows a line of the prompt.
+    fn entered(&mut self, line: &str) -> Result<Next, String> {
+        match commands::parse_line(line) {
+            Ok(None) => Ok(Next::GoOn),
+            Ok(Some(command)) => self.command(&command),
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -233,17 +256,17 @@ impl Appliance {
             | Command::AddAddress { .. }
             | Command::RemoveAddress { .. }
             | Command::AddRoute { .. }
+            | Command::RemoveRoute { .. }
             | Command::StartService(_)
             | Command::StopService { .. } => {
                 if let Some(running) = &mut self.running {
                     running.apply(command, &plan)?;
                 }
             }
-            Command::SetMtu { .. }
-            | Command::SetVlan { .. }
-            | Command::SetChecksumOffload { .. }
-            | Command::SetIdle(_)
-            | Command::SetMpa(_) => {}
+            Command::SetMtu { port, .. } | Command::SetChecksumOffload { port, .. } => {
+                running::check_resting(&self.resting, *port, &plan, &self.options)?;
+            }
+            Command::SetVlan { .. } | Command::SetIdle(_) | Command::SetMpa(_) => {}
         }
         self.plan = plan;
         Ok(Next::GoOn)
@@ -272,6 +295,15 @@ impl Appliance {
             Some(running) => running.stop(&mut self.resting).map_err(Failure::Run),
             None => Ok(()),
         }
+    }
+}
+
+/// Nobody watched the answers: the exit status tells that some were errors.
+fn all_done(failures: usize) -> Result<(), Failure> {
+    match failures {
+        0 => Ok(()),
+        1 => Err(Failure::Run("a command from standard input failed".to_owned())),
+        more => Err(Failure::Run(format!("{more} commands from standard input failed"))),
     }
 }
 

@@ -21,10 +21,11 @@ use crate::cli::Options;
 use crate::commands::{Command, IdlePolicy, ServiceKind};
 use crate::output;
 use crate::plan::{Plan, PortPlan, ServicePlan};
+use crate::services::counters::ServerCounters;
 use crate::services::echo::EchoServer;
 use crate::services::perf::{Limits, Notice, PerfConfig, PerfService};
 use crate::services::rping::server::RpingServer;
-use crate::services::server::{Protocol, Server, ServerConfig, ServerCounters};
+use crate::services::server::{Protocol, Server, ServerConfig};
 use crate::services::slot::{self, Slot, SlotHandle};
 use crate::services::{Service, ServiceState, Supervision};
 
@@ -77,13 +78,9 @@ pub(super) struct RunningService {
     pub(super) port: u16,
     pub(super) queue: usize,
     pub(super) supervision: Arc<Supervision>,
-    pub(super) counters: ServiceCounters,
-}
-
-/// Where a service's figures come from.
-pub(super) enum ServiceCounters {
-    Server(Arc<ServerCounters>),
-    Perf(mpsc::Receiver<Notice>),
+    pub(super) counters: Arc<ServerCounters>,
+    /// What happened to connections of `perf`.
+    pub(super) notices: Option<mpsc::Receiver<Notice>>,
 }
 
 impl Running {
@@ -134,14 +131,9 @@ impl Running {
         for (port, _) in eal.port_names() {
             let port_plan = plan.port(port).unwrap_or(&nothing);
             let config = port_config(port_plan, options);
+            check_resting(resting, port, plan, options)?;
             let RestingPort { open, queues } = match resting.iter().position(|it| it.open.port.id() == port) {
-                Some(index) if resting[index].open.config == config => resting.remove(index),
-                Some(_) => {
-                    return Err(format!(
-                        "port {port} was open with other settings, which DPDK keeps until the program ends; \
-                         restore them, or start the program anew"
-                    ));
-                }
+                Some(index) => resting.remove(index),
                 None => {
                     let (port, queues) = eal.open(port, &config).map_err(|error| error.to_string())?;
                     RestingPort { open: OpenPort { port, config }, queues }
@@ -170,6 +162,9 @@ impl Running {
             }
             Command::AddRoute { port, destination, gateway } => {
                 self.set(*port, &Query::AddRoute(*destination, *gateway))
+            }
+            Command::RemoveRoute { port, destination, gateway } => {
+                self.set(*port, &Query::RemoveRoute(*destination, *gateway))
             }
             Command::StartService(_) => {
                 let service = plan.services().last().expect("the plan has the service that was started");
@@ -246,24 +241,27 @@ impl Running {
             if !local.ip().is_unspecified() && !is_here {
                 continue;
             }
+            let mut notices = None;
             let (service, counters): (Box<dyn Service>, _) = match request.kind {
                 ServiceKind::Rping => with_counters(RpingServer::new(server_config(service))),
                 ServiceKind::Echo => with_counters(EchoServer::new(server_config(service))),
                 ServiceKind::Perf => {
-                    let (notices, receiver) = mpsc::channel();
+                    let (sender, receiver) = mpsc::channel();
+                    notices = Some(receiver);
                     let mut limits = Limits::default();
                     if let Some(connections) = request.max_connections {
                         limits.connections = connections as usize;
                     }
                     let config = PerfConfig { local, profile: mpa.profile(), limits };
-                    let service = PerfService::new(config).with_notices(notices);
-                    (Box::new(service), ServiceCounters::Perf(receiver))
+                    let service = PerfService::new(config).with_notices(sender);
+                    let counters = service.counters();
+                    (Box::new(service), counters)
                 }
             };
             let supervision = service.supervision();
             slot::place(&mut worker.slots, service).map_err(|error| error.to_string())?;
             let (kind, port, queue) = (request.kind, worker.port, worker.queue);
-            self.services.push(RunningService { kind, local, port, queue, supervision, counters });
+            self.services.push(RunningService { kind, local, port, queue, supervision, counters, notices });
         }
         let word = request.kind.word();
         if self.services.len() == first {
@@ -326,8 +324,8 @@ fn server_config(ServicePlan { request, mpa }: &ServicePlan) -> ServerConfig {
     }
 }
 
-fn with_counters<P: Protocol + 'static>(server: Server<P>) -> (Box<dyn Service>, ServiceCounters) {
-    let counters = ServiceCounters::Server(server.counters());
+fn with_counters<P: Protocol + 'static>(server: Server<P>) -> (Box<dyn Service>, Arc<ServerCounters>) {
+    let counters = server.counters();
     (Box::new(server), counters)
 }
 
@@ -371,6 +369,24 @@ fn check_ports(plan: &Plan, ports: &[(u16, String)]) -> Result<(), String> {
     }
 }
 
+/// Refuses a plan for a port that DPDK has opened with other settings, which it keeps.
+pub(super) fn check_resting(
+    resting: &[RestingPort],
+    port: u16,
+    plan: &Plan,
+    options: &Options,
+) -> Result<(), String> {
+    let nothing = PortPlan::default();
+    let config = port_config(plan.port(port).unwrap_or(&nothing), options);
+    match resting.iter().find(|it| it.open.port.id() == port) {
+        Some(it) if it.open.config != config => Err(format!(
+            "port {port} keeps the MTU and the offloads of its first `start` until the program ends; \
+             start the program anew to change them"
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn port_config(plan: &PortPlan, options: &Options) -> PortConfig {
     let queues = options.queues.unwrap_or(QUEUES_DEFAULT);
     let mut config = PortConfig { queues, mtu: plan.mtu, ..PortConfig::default() };
@@ -396,15 +412,7 @@ fn make_worker(
     port: &PortPlan,
     options: &Options,
 ) -> Result<Worker<PortQueue>, String> {
-    let vlan = port.vlan.and_then(Vlan::new);
-    let mut stack = StackConfig {
-        interface: InterfaceConfig { vlan, ..InterfaceConfig::default() },
-        keepalive: Some(KEEPALIVE),
-        ..StackConfig::default()
-    };
-    if let Some(microseconds) = options.min_rto {
-        stack.rto_min = Duration::from_micros(microseconds.into());
-    }
+    let stack = stack_config(port, options);
     let idle = match plan.idle() {
         IdlePolicy::Busy => Idle::Busy,
         IdlePolicy::Yield => Idle::Yield,
@@ -421,6 +429,19 @@ fn make_worker(
             .map_err(|error| format!("route to {}: {error}", route.destination))?;
     }
     Ok(worker)
+}
+
+fn stack_config(port: &PortPlan, options: &Options) -> StackConfig {
+    let vlan = port.vlan.and_then(Vlan::new);
+    let mut stack = StackConfig {
+        interface: InterfaceConfig { vlan, ..InterfaceConfig::default() },
+        keepalive: Some(KEEPALIVE),
+        ..StackConfig::default()
+    };
+    if let Some(microseconds) = options.min_rto {
+        stack.rto_min = Duration::from_micros(microseconds.into());
+    }
+    stack
 }
 
 /// Secret randomness for sequence numbers, ports and STags.
@@ -452,5 +473,40 @@ fn await_change(supervision: &Supervision, state: ServiceState) {
     let begin = std::time::Instant::now();
     while supervision.state() == state && begin.elapsed() < SERVICE_PATIENCE {
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_given_up_after_20_s() {
+        let keepalive = stack_config(&PortPlan::default(), &Options::default()).keepalive.unwrap();
+        assert_eq!(keepalive.idle, Duration::from_secs(10));
+        assert_eq!((keepalive.interval, keepalive.probes), (Duration::from_secs(2), 5));
+        assert_eq!(keepalive.idle + keepalive.interval * keepalive.probes.into(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn settings_reach_the_stack() {
+        let port = PortPlan { vlan: Some(77), ..PortPlan::default() };
+        let options = Options { min_rto: Some(50_000), ..Options::default() };
+        let stack = stack_config(&port, &options);
+        assert_eq!(stack.interface.vlan, Vlan::new(77));
+        assert_eq!(stack.rto_min, Duration::from_millis(50));
+        let stack = stack_config(&PortPlan::default(), &Options::default());
+        assert_eq!((stack.interface.vlan, stack.rto_min), (None, StackConfig::default().rto_min));
+    }
+
+    #[test]
+    fn settings_reach_the_port() {
+        let plan = PortPlan { mtu: Some(9000), software_checksums: true, ..PortPlan::default() };
+        let options = Options { queues: Some(2), rxd: Some(64), txd: Some(128), ..Options::default() };
+        let config = port_config(&plan, &options);
+        assert_eq!((config.mtu, config.queues), (Some(9000), 2));
+        assert_eq!((config.receive_descriptors, config.transmit_descriptors), (64, 128));
+        assert!(!config.offloads.receive_checksum && !config.offloads.transmit_checksum);
+        assert_eq!(port_config(&PortPlan::default(), &Options::default()), PortConfig::default());
     }
 }

@@ -7,7 +7,7 @@ use dataplane::port::dpdk::{Port, PortStats};
 use dataplane::worker::{ConnectionSummary, Query, Reply};
 
 use super::Appliance;
-use super::running::{Running, RunningService, RunningWorker, ServiceCounters};
+use super::running::{Running, RunningService, RunningWorker};
 use crate::commands::{PortSelector, Show};
 use crate::plan::Plan;
 use crate::services::ServiceState;
@@ -176,7 +176,7 @@ impl Running {
     fn services(&self) -> String {
         let mut text = String::new();
         for service in &self.services {
-            let RunningService { kind, local, port, queue, supervision, counters } = service;
+            let RunningService { kind, local, port, queue, supervision, counters, notices } = service;
             let state = match supervision.state() {
                 ServiceState::Starting => "starting",
                 ServiceState::Listening => "listening",
@@ -184,18 +184,12 @@ impl Running {
                 ServiceState::Stopped => "stopped",
             };
             let _ = writeln!(text, "{} {local} (port {port} queue {queue}): {state}", kind.word());
-            match counters {
-                ServiceCounters::Server(counters) => {
-                    pairs(&mut text, counters.iter().map(|(name, count)| (name, count.to_string())));
-                }
-                ServiceCounters::Perf(notices) => {
-                    for notice in notices.try_iter() {
-                        let _ = match notice {
-                            Notice::Broken(error) => writeln!(text, "  a connection was aborted: {error}"),
-                            Notice::Lost(reason) => writeln!(text, "  a connection was lost: {reason}"),
-                        };
-                    }
-                }
+            pairs(&mut text, counters.iter().map(|(name, count)| (name, count.to_string())));
+            for notice in notices.iter().flat_map(|notices| notices.try_iter()) {
+                let _ = match notice {
+                    Notice::Broken(error) => writeln!(text, "  a connection was aborted: {error}"),
+                    Notice::Lost(reason) => writeln!(text, "  a connection was lost: {reason}"),
+                };
             }
         }
         text

@@ -166,6 +166,15 @@ pub enum Command {
         /// Through whom.
         gateway: IpAddr,
     },
+    /// `del route DEST/LEN via ADDR port N`
+    RemoveRoute {
+        /// The port.
+        port: u16,
+        /// Where to.
+        destination: IpCidr,
+        /// Through whom.
+        gateway: IpAddr,
+    },
     /// `set idle busy|yield`
     SetIdle(IdlePolicy),
     /// `set mpa SETTING VALUE`
@@ -193,4 +202,27 @@ pub enum Command {
     ClearPortStats(PortSelector),
     /// `help [VERB]`
     Help(Option<String>),
+}
+
+impl Command {
+    /// The one DPDK port that it is about.
+    pub fn port(&self) -> Option<u16> {
+        let selector = match self {
+            Self::AddAddress { port, .. }
+            | Self::RemoveAddress { port, .. }
+            | Self::SetMtu { port, .. }
+            | Self::SetVlan { port, .. }
+            | Self::SetChecksumOffload { port, .. }
+            | Self::AddRoute { port, .. }
+            | Self::RemoveRoute { port, .. } => PortSelector::One(*port),
+            Self::StartService(request) => request.ports,
+            Self::Show(Show::PortInfo(ports) | Show::PortStats(ports) | Show::PortXstats(ports))
+            | Self::ClearPortStats(ports) => *ports,
+            _ => PortSelector::All,
+        };
+        match selector {
+            PortSelector::One(port) => Some(port),
+            PortSelector::All => None,
+        }
+    }
 }

@@ -170,6 +170,24 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         pattern: &[
+            Token::Word("del"),
+            Token::Word("route"),
+            Token::Value("ADDR/LEN", Kind::Cidr),
+            Token::Word("via"),
+            Token::Value("GATEWAY", Kind::Address),
+            Token::Word("port"),
+            Token::Value("PORT", Kind::Port),
+        ],
+        help: "Takes a route from a port.",
+        example: "del route 0.0.0.0/0 via 10.77.0.254 port 0",
+        make: |a| Command::RemoveRoute {
+            port: a.port("PORT"),
+            destination: a.cidr("ADDR/LEN"),
+            gateway: a.address("GATEWAY"),
+        },
+    },
+    Entry {
+        pattern: &[
             Token::Word("set"),
             Token::Word("idle"),
             Token::Value("POLICY", Kind::OneOf(&["busy", "yield"])),

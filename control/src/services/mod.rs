@@ -3,6 +3,7 @@
 //! Each is a state machine that a worker polls ([`Application`]); none blocks, and all its state is bounded
 //! by the connections that it accepts.
 
+pub mod counters;
 pub mod echo;
 pub mod outbox;
 pub mod perf;
@@ -16,9 +17,24 @@ pub(crate) mod testing;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dataplane::verbs::Application;
+use dataplane::verbs::{Application, ConnectError};
 
 pub use rping::client as rping_client;
+
+/// What a user can do about a connection that was not made.
+pub fn connect_hint(error: ConnectError) -> &'static str {
+    match error {
+        ConnectError::Refused => " (its host is there, but no such service listens)",
+        ConnectError::TimedOut => {
+            " (its host is there: is TCP dropped on the way, or the service overloaded?)"
+        }
+        ConnectError::Unreachable => {
+            " (is it running, on this wire, with that address? An appliance does not answer after `stop`)"
+        }
+        ConnectError::NoRoute => " (it is in no network of this end, and there is no gateway)",
+        _ => "",
+    }
+}
 
 /// An application that can be ended while its worker runs on.
 pub trait Service: Application + Send {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use dataplane::mem::{AccessRights, Buffer, HugePages, MemoryRegion};
 use dataplane::verbs::{
@@ -17,6 +17,7 @@ use iwarp::mpa::{Negotiated, Profile};
 use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::work::{CompletedOperation, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status};
 
+use super::counters::ServerCounters;
 use super::outbox::Outbox;
 use super::{Service, ServiceState, Supervision};
 
@@ -145,34 +146,6 @@ impl Link<'_> {
     }
 }
 
-/// What a server counts, readable from other threads.
-#[derive(Debug)]
-pub struct ServerCounters {
-    unit: &'static str,
-    accepted: AtomicU64,
-    rejected: AtomicU64,
-    active: AtomicU64,
-    units: AtomicU64,
-    octets: AtomicU64,
-    violations: AtomicU64,
-}
-
-impl ServerCounters {
-    /// Each counter with its name.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("connections_accepted", &self.accepted),
-            ("connections_rejected", &self.rejected),
-            ("connections_active", &self.active),
-            (self.unit, &self.units),
-            ("octets_each_way", &self.octets),
-            ("protocol_violations", &self.violations),
-        ]
-        .into_iter()
-        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
-    }
-}
-
 /// The server: one listener of one worker.
 pub struct Server<P: Protocol> {
     config: ServerConfig,
@@ -245,15 +218,7 @@ impl<P: Protocol> Server<P> {
         Self {
             config,
             supervision: Arc::default(),
-            counters: Arc::new(ServerCounters {
-                unit: P::UNIT,
-                accepted: AtomicU64::default(),
-                rejected: AtomicU64::default(),
-                active: AtomicU64::default(),
-                units: AtomicU64::default(),
-                octets: AtomicU64::default(),
-                violations: AtomicU64::default(),
-            }),
+            counters: Arc::new(ServerCounters::new(P::UNIT, "octets_each_way")),
             listener: Listener::Idle,
             slots: Vec::new(),
             free: Vec::new(),

@@ -186,7 +186,7 @@ impl Traffic {
                 Ok(())
             }
             // A wire bad enough can lose all attempts to find the peer.
-            Event::ConnectFailed { error: ConnectError::NoRoute | ConnectError::TimedOut, .. } => {
+            Event::ConnectFailed { error: ConnectError::Unreachable | ConnectError::TimedOut, .. } => {
                 self.outcome().unreachable = true;
                 self.reopen = true;
                 Ok(())

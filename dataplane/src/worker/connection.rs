@@ -199,6 +199,9 @@ impl<D: Device> Engine<D> {
             Err(tcpstack::stack::ConnectError::NoRoute) => {
                 self.clients.event(client, refused(ConnectError::NoRoute));
             }
+            Err(tcpstack::stack::ConnectError::InvalidRemote) => {
+                self.clients.event(client, refused(ConnectError::NotAHost));
+            }
             Err(_) => self.clients.event(client, refused(ConnectError::TooMany)),
         }
     }
@@ -275,7 +278,7 @@ impl<D: Device> Engine<D> {
                     let error = match reason {
                         CloseReason::Refused => ConnectError::Refused,
                         CloseReason::TimedOut => ConnectError::TimedOut,
-                        CloseReason::Unreachable => ConnectError::NoRoute,
+                        CloseReason::Unreachable => ConnectError::Unreachable,
                         _ => ConnectError::ClosedByPeer,
                     };
                     self.connect_failed(id, error, Vec::new());

@@ -38,6 +38,8 @@ pub enum Query {
     RemoveAddress(std::net::IpAddr),
     /// Send packets for a network through a gateway: [`Reply::Done`].
     AddRoute(IpCidr, std::net::IpAddr),
+    /// Forget a route through a gateway: [`Reply::Done`].
+    RemoveRoute(IpCidr, std::net::IpAddr),
 }
 
 /// The answer to a [`Query`].
@@ -156,6 +158,11 @@ impl<D: Device> Engine<D> {
             Query::AddRoute(network, gateway) => Reply::Done(
                 self.stack.interface_mut().add_route(*network, *gateway).map_err(|error| error.to_string()),
             ),
+            Query::RemoveRoute(network, gateway) => {
+                let removed = self.stack.interface_mut().remove_route(*network, *gateway);
+                let error = || format!("there is no route to {network} via {gateway}");
+                Reply::Done(if removed { Ok(()) } else { Err(error()) })
+            }
         }
     }
 

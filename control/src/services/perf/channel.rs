@@ -379,7 +379,7 @@ impl Channel {
             sg_list: single(self.stag, offset, MESSAGE_SGE_LEN),
             signaled: false,
             // A Send may overtake the Reads before it, and both of these say that all is done.
-            fence: matches!(message, Message::Finish | Message::Finished { .. }),
+            fence: matches!(message, Message::Finish { .. } | Message::Finished { .. }),
         };
         let sent = taken(verbs.post_send(self.qp, request))?;
         if sent {

@@ -156,8 +156,11 @@ pub enum Message {
         /// How many.
         messages: u64,
     },
-    /// To the service: no more come; answer when your own are sent.
-    Finish,
+    /// To the service: no more come; answer when your own are sent (but for a latency test).
+    Finish {
+        /// Messages that the harness sent since the Stream's begin; the service cannot count Writes and Reads.
+        sent: u64,
+    },
     /// The service's answer: all before this is delivered, here and there.
     Finished {
         /// Messages that the service sent.
@@ -312,7 +315,7 @@ impl Message {
         let mut out = Writer::<MESSAGE_LEN>::new(MESSAGE_MAGIC);
         let (kind, flag, numbers) = match *self {
             Self::Start { messages } => (0, 0, [messages, 0, 0, 0]),
-            Self::Finish => (1, 0, [0; 4]),
+            Self::Finish { sent } => (1, 0, [sent, 0, 0, 0]),
             Self::Finished { sent, received } => (2, 0, [sent, received, 0, 0]),
             Self::Credit { total } => (3, 0, [total, 0, 0, 0]),
             Self::Check { first, count } => (4, 0, [first, count.into(), 0, 0]),
@@ -343,7 +346,7 @@ impl Message {
         let [a, b, c, d] = [input.u64()?, input.u64()?, input.u64()?, input.u64()?];
         Some(match (kind, flag) {
             (0, 0) => Self::Start { messages: a },
-            (1, 0) => Self::Finish,
+            (1, 0) => Self::Finish { sent: a },
             (2, 0) => Self::Finished { sent: a, received: b },
             (3, 0) => Self::Credit { total: a },
             (4, 0) => Self::Check { first: a, count: u32::try_from(b).ok()? },
@@ -449,7 +452,7 @@ mod tests {
             .prop_map(|(sequence, offset, expected, found)| Mismatch { sequence, offset, expected, found });
         prop_oneof![
             any::<u64>().prop_map(|messages| Message::Start { messages }),
-            Just(Message::Finish),
+            any::<u64>().prop_map(|sent| Message::Finish { sent }),
             any::<(u64, u64)>().prop_map(|(sent, received)| Message::Finished { sent, received }),
             any::<u64>().prop_map(|total| Message::Credit { total }),
             any::<(u64, u32)>().prop_map(|(first, count)| Message::Check { first, count }),
@@ -513,7 +516,7 @@ mod tests {
         for len in 0..welcome.len() {
             assert_eq!(Welcome::parse(&welcome[..len]), Err(Malformed), "{len} octets");
         }
-        let message = Message::Finish.emit();
+        let message = Message::Finish { sent: 7 }.emit();
         for len in 0..message.len() {
             assert_eq!(Message::parse(&message[..len]), Err(Malformed), "{len} octets");
         }

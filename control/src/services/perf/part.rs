@@ -3,7 +3,7 @@
 use dataplane::verbs::Verbs;
 
 use super::channel::{Arrival, Channel, ChannelError};
-use super::message::{Message, Mismatch, Mode, Operation};
+use super::message::{Message, Mismatch, Mode, Operation, Plan};
 use super::pattern::Sender;
 use super::pump::Pump;
 
@@ -15,6 +15,8 @@ pub(super) enum Part {
         pump: Pump,
         /// Sends of the test that arrived.
         received: u64,
+        /// Messages of the harness, as it says.
+        told: u64,
         /// The harness waits for [`Message::Finished`].
         finishing: bool,
     },
@@ -26,6 +28,8 @@ pub(super) enum Part {
         owed: u64,
         /// Answers sent.
         answered: u64,
+        /// Messages of the harness, as it says.
+        told: u64,
     },
     /// Compares rounds of messages, and sends its own when the plan is both ways.
     Verify {
@@ -52,9 +56,11 @@ pub(super) struct Round {
 impl Part {
     pub(super) fn new(channel: &Channel) -> Self {
         match channel.plan().mode {
-            Mode::Bandwidth => Self::Bandwidth { pump: Pump::new(channel), received: 0, finishing: false },
+            Mode::Bandwidth => {
+                Self::Bandwidth { pump: Pump::new(channel), received: 0, told: 0, finishing: false }
+            }
             // The sink begins as zeros, so the first Write's octet is 1.
-            Mode::Latency => Self::Echo { expected: 1, owed: 0, answered: 0 },
+            Mode::Latency => Self::Echo { expected: 1, owed: 0, answered: 0, told: 0 },
             Mode::Verify => Self::Verify { round: None, received: 0, next: 0, mismatch: None },
         }
     }
@@ -67,7 +73,7 @@ impl Part {
         arrival: Arrival,
     ) -> Result<(), ChannelError> {
         match self {
-            Self::Bandwidth { pump, received, finishing } => match arrival {
+            Self::Bandwidth { pump, received, told, finishing } => match arrival {
                 Arrival::Sent(through) => {
                     pump.sent(through);
                 }
@@ -79,7 +85,8 @@ impl Part {
                 Arrival::Message(Message::Start { messages }) if channel.plan().both_ways => {
                     pump.run(messages);
                 }
-                Arrival::Message(Message::Finish) => {
+                Arrival::Message(Message::Finish { sent }) => {
+                    *told = sent;
                     if pump.is_endless() {
                         pump.stop();
                     }
@@ -88,11 +95,12 @@ impl Part {
                 Arrival::Message(_) => return Err(ChannelError::Unexpected),
                 Arrival::Nothing => {}
             },
-            Self::Echo { owed, .. } => match arrival {
+            Self::Echo { owed, told, .. } => match arrival {
                 Arrival::Data { slot, .. } => {
                     channel.repost(verbs, slot)?;
                     *owed += 1;
                 }
+                Arrival::Message(Message::Finish { sent }) => *told = sent,
                 Arrival::Message(_) => return Err(ChannelError::Unexpected),
                 Arrival::Sent(_) | Arrival::Nothing => {}
             },
@@ -130,6 +138,15 @@ impl Part {
         Ok(())
     }
 
+    /// Messages of the test so far, of both ends, as far as this end knows.
+    pub(super) fn messages(&self, plan: &Plan) -> u64 {
+        match self {
+            Self::Bandwidth { pump, received, told, .. } => told.max(received).saturating_add(pump.posted()),
+            Self::Echo { answered, told, .. } => told.max(answered).saturating_add(*answered),
+            Self::Verify { next, .. } => next.saturating_mul(1 + u64::from(plan.both_ways)),
+        }
+    }
+
     /// Posts what is next; true when that was anything.
     pub(super) fn turn(
         &mut self,
@@ -137,7 +154,7 @@ impl Part {
         verbs: &mut dyn Verbs,
     ) -> Result<bool, ChannelError> {
         match self {
-            Self::Bandwidth { pump, received, finishing } => {
+            Self::Bandwidth { pump, received, finishing, .. } => {
                 let busy = pump.fill(channel, verbs)?;
                 if *finishing && pump.is_empty() {
                     *finishing = false;
@@ -145,7 +162,7 @@ impl Part {
                 }
                 Ok(busy)
             }
-            Self::Echo { expected, owed, answered } => {
+            Self::Echo { expected, owed, answered, .. } => {
                 let operation = channel.plan().operation;
                 if operation == Operation::Write && *owed == 0 && channel.last_sink_octet() == *expected {
                     channel.set_last_source_octet(*expected);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use dataplane::verbs::{
@@ -14,6 +15,7 @@ use iwarp::types::{ProtectionDomain, Stag};
 use super::channel::{Arena, Channel, ChannelError};
 use super::message::{Hello, Refusal, Welcome};
 use super::part::Part;
+use crate::services::counters::ServerCounters;
 use crate::services::{Service, ServiceState, Supervision};
 
 /// What the service needs to know.
@@ -58,6 +60,7 @@ pub struct PerfService {
     config: PerfConfig,
     notices: Option<Sender<Notice>>,
     supervision: Arc<Supervision>,
+    counters: Arc<ServerCounters>,
     listener: Option<ListenerId>,
     /// It was told to end, and is about to.
     stopping: bool,
@@ -91,6 +94,7 @@ impl PerfService {
             config,
             notices: None,
             supervision: Arc::default(),
+            counters: Arc::new(ServerCounters::new("transfers", "octets")),
             listener: None,
             stopping: false,
             sessions: Vec::new(),
@@ -108,6 +112,11 @@ impl PerfService {
     pub fn with_notices(mut self, notices: Sender<Notice>) -> Self {
         self.notices = Some(notices);
         self
+    }
+
+    /// Its counters; transfers and octets are those of connections that ended, in both directions.
+    pub fn counters(&self) -> Arc<ServerCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Connections, those that are not up yet included.
@@ -132,6 +141,7 @@ impl PerfService {
                 }
             }
             Event::Established { qp, .. } => {
+                self.counters.accepted.fetch_add(1, Ordering::Relaxed);
                 if let Some(place) = self.place(qp) {
                     self.wake(place);
                 }
@@ -241,10 +251,12 @@ impl PerfService {
     fn give_up(&mut self, place: u32, error: ChannelError) {
         let Some(session) = &mut self.sessions[place as usize] else { return };
         let State::Up(up) = &session.state else { return };
+        count(&self.counters, up);
         let qp = session.qp;
         session.state = State::Broken { stag: up.channel.stag() };
         // Flushed requests are what the end of a connection looks like; its reason follows.
         if !error.is_flush() {
+            self.counters.violations.fetch_add(1, Ordering::Relaxed);
             self.tell(Notice::Broken(error));
             self.commands.push_back(Command::Abort { qp });
         }
@@ -255,7 +267,10 @@ impl PerfService {
         let Some(session) = &mut self.sessions[place as usize] else { return };
         let token = Token(u64::from(session.generation) << 32 | u64::from(place));
         let stag = match &session.state {
-            State::Up(up) => Some(up.channel.stag()),
+            State::Up(up) => {
+                count(&self.counters, up);
+                Some(up.channel.stag())
+            }
             State::Broken { stag } => Some(*stag),
             // `registered` withdraws it.
             State::Registering { .. } => None,
@@ -279,6 +294,7 @@ impl PerfService {
     }
 
     fn reject(&mut self, qp: QueuePairId, refusal: Refusal) {
+        self.counters.rejected.fetch_add(1, Ordering::Relaxed);
         let private_data = Welcome::Refused(refusal).emit();
         self.commands.push_back(Command::Reject { qp, private_data });
     }
@@ -294,6 +310,7 @@ impl PerfService {
         }
         self.places[index] = place;
         self.sessions[place as usize] = Some(session);
+        self.counters.active.fetch_add(1, Ordering::Relaxed);
         place
     }
 
@@ -301,6 +318,7 @@ impl PerfService {
         let session = self.sessions.get_mut(place as usize)?.take()?;
         self.free.push(place);
         self.octets -= session.octets;
+        self.counters.active.fetch_sub(1, Ordering::Relaxed);
         Some(session)
     }
 
@@ -369,6 +387,14 @@ impl Service for PerfService {
     fn supervision(&self) -> Arc<Supervision> {
         Arc::clone(&self.supervision)
     }
+}
+
+/// Counts what a connection did that ends.
+fn count(counters: &ServerCounters, Up { channel, part, .. }: &Up) {
+    let plan = channel.plan();
+    let messages = part.messages(plan);
+    counters.units.fetch_add(messages, Ordering::Relaxed);
+    counters.octets.fetch_add(messages.saturating_mul(plan.size.into()), Ordering::Relaxed);
 }
 
 /// Connections that wait to be established at most.

@@ -16,6 +16,7 @@ use iwarp::work::{
 use tcpstack::time::Instant;
 
 use super::{ADVERTISEMENT_LEN, Advertisement, fill_pattern};
+use crate::services::connect_hint;
 use crate::services::outbox::Outbox;
 
 /// Settings of a client.
@@ -90,7 +91,7 @@ pub enum ClientError {
     #[error("cannot register memory: {0}")]
     Register(RegisterError),
     /// There is no connection.
-    #[error("cannot connect to {remote}: {error}")]
+    #[error("cannot connect to {remote}: {error}{}", connect_hint(*error))]
     Connect {
         /// The server.
         remote: SocketAddr,

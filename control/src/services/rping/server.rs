@@ -6,7 +6,8 @@ use iwarp::work::SendOperation;
 use super::{ADVERTISEMENT_LEN, Advertisement, SIZE_MAX};
 use crate::services::server::{Layout, Link, Protocol, Receive, Server, Violation};
 
-pub use crate::services::server::{ServerConfig, ServerCounters};
+pub use crate::services::counters::ServerCounters;
+pub use crate::services::server::ServerConfig;
 
 /// The server. It needs an `ord` of at least 1.
 pub type RpingServer = Server<Rping>;

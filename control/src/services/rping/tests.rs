@@ -231,7 +231,10 @@ fn nobody_there_is_told() {
         client.poll(&mut verbs);
     }
     let error = client.outcome().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "cannot connect to 10.77.0.1:7174: connection refused");
+    assert_eq!(
+        error.to_string(),
+        "cannot connect to 10.77.0.1:7174: connection refused (its host is there, but no such service listens)"
+    );
 }
 
 #[test]

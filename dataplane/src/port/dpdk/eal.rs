@@ -45,13 +45,22 @@ pub(super) struct State {
     names: u64,
 }
 
+/// Later ones go over earlier ones. No error is hidden, only warnings at each start of what is no fault: no hugepages
+/// of a size that nobody asked for, no socket of a kind long gone, no secondary processes.
+const LOG_LEVELS: [&CStr; 4] = [
+    c"--log-level=warning",
+    c"--log-level=lib.eal:error",
+    c"--log-level=lib.telemetry:error",
+    c"--log-level=pmd.net.memif:error",
+];
+
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 impl Eal {
     /// Starts the EAL with testpmd-style arguments (without a program name) and pins this thread as its
     /// main lcore.
     ///
-    /// Logs warnings and errors only, unless the arguments have a `--log-level`. A failure after the first
+    /// Logs errors and some warnings only, unless the arguments have a `--log-level`. A failure after the first
     /// checks is final for the process.
     ///
     /// # Errors
@@ -63,9 +72,7 @@ impl Eal {
             argv.push(CString::new(arg).map_err(|_| EalError::BadArgument(arg.to_owned()))?);
         }
         if !parsed.log_level {
-            argv.insert(1, c"--log-level=warning".to_owned());
-            // It warns at each start that it has no socket of a kind long gone.
-            argv.insert(2, c"--log-level=lib.telemetry:error".to_owned());
+            argv.splice(1..1, LOG_LEVELS.map(CStr::to_owned));
         }
         parsed.check(args::free_hugepages())?;
         parsed.clear_stale_sockets()?;

@@ -36,6 +36,7 @@ mod queue;
 mod quirks;
 mod ring;
 mod stats;
+mod stop;
 
 pub use clock::Tsc;
 pub use config::{Offloads, PortConfig};

@@ -18,6 +18,7 @@ use super::queue::{Pools, PortQueue};
 use super::quirks::Quirks;
 use super::ring::Wire;
 use super::stats::{self, PortStats};
+use super::stop;
 
 /// The control side of a started port. It closes when this and all its queues are gone.
 pub struct Port {
@@ -191,7 +192,7 @@ impl PortShared {
         // SAFETY: a port that is ours. This is the last reference, and queues poll only with one, so nobody is or will be
         // in a burst on it. Closing gives its mbufs back to pools, which live on.
         unsafe {
-            dpdk_sys::rte_eth_dev_stop(self.id);
+            stop::stop(self.id, &self.name);
             dpdk_sys::rte_eth_dev_close(self.id);
         }
         if let Some(end) = &self.wire {
