@@ -50,7 +50,12 @@ pub struct StackConfig {
     /// Whether selective acknowledgments are offered and accepted (RFC 2018).
     pub sack: bool,
 
-    /// Most connections, half-open ones included, TIME-WAIT not.
+    /// What happens to SYNs that find no room.
+    pub syn_cookies: SynCookies,
+    /// How many connections one source may open to our listeners.
+    pub source_limit: Option<SourceLimit>,
+
+    /// Most connections, half-open ones and TIME-WAIT not included.
     pub connections_max: usize,
     /// Most listeners.
     pub listeners_max: usize,
@@ -99,6 +104,8 @@ impl Default for StackConfig {
             restart_after_idle: true,
             timestamps: true,
             sack: true,
+            syn_cookies: SynCookies::UnderPressure,
+            source_limit: None,
             connections_max: 131_072,
             listeners_max: 1024,
             half_open_max: 4096,
@@ -112,6 +119,28 @@ impl Default for StackConfig {
             ephemeral_ports: 32_768..=60_999,
         }
     }
+}
+
+/// When SYNs are answered with cookies (RFC 4987), and nothing is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Never: SYNs that find no room are dropped.
+    Off,
+    /// When the table of half-open connections or a listener's backlog is full.
+    UnderPressure,
+    /// Always: for tests.
+    Always,
+}
+
+/// A limit on new connections from one source: an IPv4 address or an IPv6 /64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimit {
+    /// Connections a second, at least one.
+    pub per_second: u32,
+    /// Connections at once, at least one.
+    pub burst: u32,
+    /// Sources that are told apart, 16 octets each; beyond them the least busy are forgotten.
+    pub sources: usize,
 }
 
 /// Probing of idle connections (RFC 9293 section 3.8.4).

@@ -6,10 +6,11 @@
 //!
 //! Nothing is looked for: a segment finds its connection by hash, the timer wheel knows whose
 //! time has come, and two queues of numbers, in which each connection is at most once, tell
-//! which have something to send and which to say. `open` has LISTEN, passive and active opens,
-//! `application` the other calls, `time_wait` what is left of connections.
+//! which have something to send and which to say. `open` has LISTEN and active opens, `half_open`
+//! passive ones, `application` the other calls, `time_wait` what is left of connections.
 
 mod application;
+mod half_open;
 mod open;
 mod time_wait;
 mod types;
@@ -30,12 +31,16 @@ use crate::queue::TransmitQueue;
 use crate::seq::SeqNumber;
 use crate::tcp::TcpCounters;
 use crate::tcp::connection::{Connection, NEVER};
+use crate::tcp::cookie::Cookies;
+use crate::tcp::half_open::HalfOpenTable;
 use crate::tcp::input::{Context, Outcome, Reset};
+use crate::tcp::isn;
 use crate::tcp::limit::RateLimit;
 use crate::tcp::options::Options;
 use crate::tcp::output::{Egress, Progress, wrap};
 use crate::tcp::receiver::EarlyBudget;
 use crate::tcp::segment::{Flags, Header, Segment};
+use crate::tcp::source::Sources;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWait;
 use crate::tcp::timers::Expired;
@@ -45,6 +50,9 @@ use open::Listeners;
 
 /// Set in the flow table's numbers for entries of the TIME-WAIT table.
 const TIME_WAIT: u32 = 1 << 31;
+
+/// Set in the flow table's numbers for entries of the table of half-open connections.
+const HALF_OPEN: u32 = TIME_WAIT | 1 << 30;
 
 /// See the module's head.
 pub struct Stack<D: Device> {
@@ -58,6 +66,9 @@ pub struct Stack<D: Device> {
     flows: FlowTable,
     listeners: Listeners,
     time_wait: TimeWait,
+    half_open: HalfOpenTable,
+    cookies: Cookies,
+    sources: Sources,
     timers: TimerWheel,
     /// Connections with something to send, or that have to look whether they have.
     work: VecDeque<u32>,
@@ -83,7 +94,7 @@ struct Slot<F: Frame> {
 impl<D: Device> Stack<D> {
     /// A host without addresses; all its randomness follows from `seed`.
     pub fn new(config: StackConfig, capabilities: &Capabilities, seed: [u8; 32]) -> Self {
-        let [interface_seed, isn_seed, flow_seed] = split(seed);
+        let [interface_seed, isn_seed, flow_seed, cookie_seed, source_seed] = isn::split_seed(seed);
         let [low, ..] = interface_seed.as_chunks::<8>().0 else { unreachable!("sixteen octets") };
         Self {
             interface: Interface::new(capabilities, config.interface.clone(), u64::from_le_bytes(*low)),
@@ -94,6 +105,9 @@ impl<D: Device> Stack<D> {
             flows: FlowTable::new(Secret::new(flow_seed)),
             listeners: Listeners::new(config.listeners_max),
             time_wait: TimeWait::new(config.time_wait_max),
+            half_open: HalfOpenTable::new(config.half_open_max),
+            cookies: Cookies::new(Secret::new(cookie_seed)),
+            sources: Sources::new(config.source_limit, Secret::new(source_seed)),
             timers: TimerWheel::new(Instant::ZERO),
             work: VecDeque::new(),
             events: VecDeque::new(),
@@ -168,6 +182,7 @@ impl<D: Device> Stack<D> {
         while let Some(index) = self.time_wait.expired(now) {
             self.forget_time_wait(index);
         }
+        self.expire_half_open(device, now);
         // Each of those that are in the queue now has one turn.
         for _ in 0..self.work.len() {
             let Some(index) = self.work.pop_front() else { break };
@@ -181,7 +196,10 @@ impl<D: Device> Stack<D> {
         if !self.work.is_empty() || !self.out.is_empty() {
             return Some(now);
         }
-        [self.timers.next(), self.time_wait.next(), self.interface.poll_at()].into_iter().flatten().min()
+        [self.timers.next(), self.time_wait.next(), self.half_open.next(), self.interface.poll_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     #[inline]
@@ -210,8 +228,11 @@ impl<D: Device> Stack<D> {
         );
         match self.flows.get(&key) {
             Some(index) if index & TIME_WAIT == 0 => self.arrives(index, &segment, datagram, device, now),
+            Some(index) if index & HALF_OPEN == HALF_OPEN => {
+                self.arrives_half_open(index & !HALF_OPEN, &segment, datagram, device, now);
+            }
             Some(index) => self.arrives_in_time_wait(index & !TIME_WAIT, &segment, &datagram, device, now),
-            None => self.arrives_for_listener(&segment, &datagram, device, now),
+            None => self.arrives_for_listener(&segment, datagram, device, now),
         }
     }
 
@@ -326,10 +347,16 @@ impl<D: Device> Stack<D> {
     #[cold]
     fn receive_error(&mut self, error: &IcmpError, now: Instant) {
         let key = FlowKey::new(error.local, error.local_port, error.remote, error.remote_port);
-        let index = self.flows.get(&key).filter(|index| index & TIME_WAIT == 0);
-        let Some(index) = index else {
-            self.counters.icmp_ignored += 1;
-            return;
+        let index = match self.flows.get(&key) {
+            Some(index) if index & TIME_WAIT == 0 => index,
+            Some(index) if index & HALF_OPEN == HALF_OPEN => {
+                self.receive_error_half_open(index & !HALF_OPEN, error, now);
+                return;
+            }
+            _ => {
+                self.counters.icmp_ignored += 1;
+                return;
+            }
         };
         let Some(connection) = slot(&mut self.connections, index) else { return };
         // Whoever knows what is in flight has seen our segments.
@@ -551,18 +578,3 @@ fn checksum_is_good<F: Frame>(datagram: &TcpDatagram<F>) -> bool {
 
 /// TCP's number in the pseudo-header.
 const PROTOCOL: u32 = 6;
-
-/// Three seeds from one, by hashing it with different numbers.
-fn split(seed: [u8; 32]) -> [[u8; 16]; 3] {
-    use core::hash::Hasher;
-    let mut seeds = [[0; 16]; 3];
-    let (key, data) = seed.split_at(16);
-    let secret = Secret::new(key.try_into().expect("half of 32"));
-    for (part, number) in seeds.as_flattened_mut().chunks_mut(8).zip(0u8..) {
-        let mut hasher = secret.hasher();
-        hasher.write(data);
-        hasher.write_u8(number);
-        part.copy_from_slice(&hasher.finish().to_le_bytes());
-    }
-    seeds
-}

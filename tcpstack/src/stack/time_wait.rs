@@ -80,10 +80,11 @@ impl<D: Device> Stack<D> {
             }
             Verdict::Reopen => {
                 let remains = *self.time_wait.get(entry);
-                if self.listeners.find(remains.local).is_some() {
+                self.open_passively(segment, datagram, Some(remains.snd_nxt), device, now);
+                // The new connection has taken the old one's place, unless there was no room for it.
+                if self.flows.peek(&remains.key()) != Some(TIME_WAIT | index) {
                     self.counters.time_wait_recycled += 1;
-                    self.forget_time_wait(entry);
-                    self.open_passively(segment, datagram, Some(remains.snd_nxt), now);
+                    self.time_wait.remove(entry);
                 }
             }
         }

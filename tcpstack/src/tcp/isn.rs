@@ -46,6 +46,20 @@ pub(crate) fn ephemeral_ports(
     })
 }
 
+/// Five seeds from one, by hashing it with different numbers.
+pub(crate) fn split_seed(seed: [u8; 32]) -> [[u8; 16]; 5] {
+    let mut seeds = [[0; 16]; 5];
+    let (key, data) = seed.split_at(16);
+    let secret = Secret::new(key.try_into().expect("half of 32"));
+    for (part, number) in seeds.as_flattened_mut().chunks_mut(8).zip(0u8..) {
+        let mut hasher = secret.hasher();
+        hasher.write(data);
+        hasher.write_u8(number);
+        part.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    seeds
+}
+
 fn mix(secret: &Secret, purpose: u8, hash: u64) -> u64 {
     let mut hasher = secret.hasher();
     hasher.write_u8(purpose);

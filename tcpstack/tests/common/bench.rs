@@ -36,10 +36,25 @@ pub struct Seg {
     pub sack: Vec<(u32, u32)>,
     /// Value and echo of the Timestamps option.
     pub timestamps: Option<(u32, u32)>,
+    /// The options of a SYN of the stack; those of the peer's are the bench's.
+    pub mss: Option<u16>,
+    pub scale: Option<u8>,
+    pub sack_permitted: bool,
 }
 
 pub fn seg(flags: &'static str, seq: u32, ack: u32) -> Seg {
-    Seg { flags, seq, ack, window: 60_000, payload: Vec::new(), sack: Vec::new(), timestamps: None }
+    Seg {
+        flags,
+        seq,
+        ack,
+        window: 60_000,
+        payload: Vec::new(),
+        sack: Vec::new(),
+        timestamps: None,
+        mss: None,
+        scale: None,
+        sack_permitted: false,
+    }
 }
 
 impl Seg {
@@ -77,6 +92,10 @@ pub struct Bench {
     pub mss: Option<u16>,
     pub scale: Option<u8>,
     pub sack_permitted: bool,
+    /// Where the peer sends from; the Ethernet address stays.
+    pub remote: ([u8; 4], u16),
+    /// Segments that the stack sent elsewhere.
+    pub elsewhere: usize,
 }
 
 pub fn plain() -> StackConfig {
@@ -109,6 +128,8 @@ impl Bench {
             mss: Some(1000),
             scale: None,
             sack_permitted: false,
+            remote: (THEIRS, PEER_PORT),
+            elsewhere: 0,
         };
         bench.pass(3000 * MS);
         bench
@@ -116,16 +137,24 @@ impl Bench {
 
     /// Lets time pass; what the stack sends meanwhile is returned.
     pub fn pass(&mut self, span: Duration) -> Vec<Seg> {
+        self.pass_timed(span).into_iter().map(|(_, segment)| segment).collect()
+    }
+
+    /// The same, with the times at which the segments were sent.
+    pub fn pass_timed(&mut self, span: Duration) -> Vec<(Instant, Seg)> {
         let until = self.now + span;
         let mut all = Vec::new();
         loop {
-            all.extend(self.turn());
+            all.extend(self.turn().into_iter().map(|segment| (self.now, segment)));
+            // What the peer answered to that, without delay.
+            all.extend(self.turn().into_iter().map(|segment| (self.now, segment)));
             let next = self.stack.poll_at(self.now).unwrap_or(until);
             if next > until || (self.now >= until) {
                 self.now = until;
                 // What the peer answered to the last turn.
-                all.extend(self.turn());
-                all.extend(self.turn());
+                for _ in 0..2 {
+                    all.extend(self.turn().into_iter().map(|segment| (self.now, segment)));
+                }
                 return all;
             }
             self.now = next.max(self.now + Duration::from_micros(1)).min(until);
@@ -208,6 +237,10 @@ impl Bench {
                     &ChecksumCapabilities::default(),
                 )
                 .expect("the stack sends good segments");
+                if (destination.octets(), repr.dst_port) != self.remote {
+                    self.elsewhere += 1;
+                    return None;
+                }
                 Some(self.relative(&tcp, &repr))
             }
             _ => None,
@@ -241,6 +274,9 @@ impl Bench {
             payload: repr.payload.to_vec(),
             sack: sack.collect(),
             timestamps: repr.timestamp.map(|timestamp| (timestamp.tsval, timestamp.tsecr)),
+            mss: repr.max_seg_size,
+            scale: repr.window_scale,
+            sack_permitted: repr.sack_permitted,
         }
     }
 
@@ -276,7 +312,7 @@ impl Bench {
             *place = Some((iss.wrapping_add(start), iss.wrapping_add(end)));
         }
         let repr = TcpRepr {
-            src_port: PEER_PORT,
+            src_port: self.remote.1,
             dst_port: PORT,
             control: match () {
                 () if has('S') => TcpControl::Syn,
@@ -298,7 +334,7 @@ impl Bench {
         let mut octets = vec![0; repr.buffer_len()];
         repr.emit(
             &mut TcpPacket::new_unchecked(&mut octets[..]),
-            &IpAddress::Ipv4(THEIRS.into()),
+            &IpAddress::Ipv4(self.remote.0.into()),
             &IpAddress::Ipv4(OURS.into()),
             &ChecksumCapabilities::default(),
         );
@@ -308,7 +344,7 @@ impl Bench {
     /// The peer sends an IP packet.
     pub fn inject_ip(&mut self, protocol: IpProtocol, payload: &[u8]) {
         let ip = Ipv4Repr {
-            src_addr: THEIRS.into(),
+            src_addr: self.remote.0.into(),
             dst_addr: OURS.into(),
             next_header: protocol,
             payload_len: payload.len(),
