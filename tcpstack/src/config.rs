@@ -27,6 +27,8 @@ pub struct StackConfig {
     pub delayed_ack: Duration,
     /// Maximum Segment Lifetime: TIME-WAIT lasts two of them.
     pub msl: Duration,
+    /// How long FIN-WAIT-2 lasts at most when the application has let go of the connection.
+    pub fin_wait_2: Duration,
     /// Keep-alive of new connections; off by default.
     pub keepalive: Option<Keepalive>,
     /// Challenge ACKs that one connection sends a second (RFC 5961 section 7).
@@ -61,6 +63,8 @@ pub struct StackConfig {
     pub listeners_max: usize,
     /// Most connections in SYN-RECEIVED, of all listeners.
     pub half_open_max: usize,
+    /// Most connections that the application has let go of and that are not over.
+    pub orphans_max: usize,
     /// Most connections in TIME-WAIT; the oldest gives way to the next.
     pub time_wait_max: usize,
     /// Most records that a connection may have queued and unacknowledged.
@@ -92,6 +96,7 @@ impl Default for StackConfig {
             // req 9293-3.8.6.3-1
             delayed_ack: Duration::from_millis(1),
             msl: Duration::from_secs(30),
+            fin_wait_2: Duration::from_secs(60),
             // req 9293-3.8.4-2
             keepalive: None,
             challenge_acks: 100,
@@ -109,6 +114,7 @@ impl Default for StackConfig {
             connections_max: 131_072,
             listeners_max: 1024,
             half_open_max: 4096,
+            orphans_max: 8192,
             time_wait_max: 65_536,
             send_records_max: 4096,
             // A window of full segments fits twice.

@@ -7,11 +7,13 @@
 //! Nothing is looked for: a segment finds its connection by hash, the timer wheel knows whose
 //! time has come, and two queues of numbers, in which each connection is at most once, tell
 //! which have something to send and which to say. `open` has LISTEN and active opens, `half_open`
-//! passive ones, `application` the other calls, `time_wait` what is left of connections.
+//! passive ones, `application` the other calls, `orphan` connections that nobody waits for, `time_wait`
+//! what is left of connections.
 
 mod application;
 mod half_open;
 mod open;
+mod orphan;
 mod time_wait;
 mod types;
 
@@ -34,7 +36,7 @@ use crate::tcp::connection::{Connection, NEVER};
 use crate::tcp::cookie::Cookies;
 use crate::tcp::half_open::HalfOpenTable;
 use crate::tcp::input::{Context, Outcome, Reset};
-use crate::tcp::isn;
+use crate::tcp::isn::{self, PORT_COUNTERS};
 use crate::tcp::limit::RateLimit;
 use crate::tcp::options::Options;
 use crate::tcp::output::{Egress, Progress, wrap};
@@ -79,8 +81,10 @@ pub struct Stack<D: Device> {
     resolutions: u64,
     early: EarlyBudget,
     secret: Secret,
-    /// Moves on with each ephemeral port that is chosen.
-    port_turn: u16,
+    /// Each moves on with the ephemeral ports that were tried for its destinations.
+    port_turns: [u32; PORT_COUNTERS],
+    /// Connections that the application has let go of and that are not over.
+    orphans: usize,
     resets: RateLimit,
     counters: TcpCounters,
 }
@@ -119,7 +123,8 @@ impl<D: Device> Stack<D> {
                 connection_max: config.early_frames_max,
             },
             secret: Secret::new(isn_seed),
-            port_turn: 0,
+            port_turns: [0; PORT_COUNTERS],
+            orphans: 0,
             resets: RateLimit::default(),
             counters: TcpCounters::default(),
             config,
@@ -307,14 +312,17 @@ impl<D: Device> Stack<D> {
         } else if before == State::SynSent && after.is_synchronized() {
             self.counters.opened += 1;
         }
-        if after == State::TimeWait && before != State::TimeWait {
-            self.enter_time_wait(index, now);
+        match after {
+            State::TimeWait if before != State::TimeWait => self.enter_time_wait(index, now),
+            State::FinWait2 if before != State::FinWait2 => self.linger(index, now),
+            _ => {}
         }
     }
 
     /// Ends a connection: `before` is the state in which the reason came up.
     fn finish(&mut self, index: u32, before: State, reason: CloseReason) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
+        self.orphans -= usize::from(connection.released);
         connection.end(reason, &mut self.early);
         self.flows.remove(&connection.key());
         self.timers.clear(index);
@@ -488,7 +496,12 @@ impl<D: Device> Stack<D> {
         else {
             return;
         };
-        if !connection.events.is_empty() && !connection.in_events && !connection.released {
+        if connection.events.is_empty() {
+            return;
+        }
+        if connection.released {
+            self.orphan_event(index);
+        } else if !connection.in_events {
             connection.in_events = true;
             self.events.push_back(ConnectionId { index, generation: *generation });
         }
@@ -498,7 +511,7 @@ impl<D: Device> Stack<D> {
     #[inline]
     fn free_if_done(&mut self, index: u32) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
-        if !connection.released || connection.in_work {
+        if !connection.released || connection.in_work || !connection.state.is_over() {
             return;
         }
         self.timers.clear(index);

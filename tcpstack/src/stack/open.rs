@@ -18,6 +18,9 @@ use crate::time::Instant;
 /// How long a four-tuple must have waited in TIME-WAIT to be used for an active open.
 const REUSE_AFTER: core::time::Duration = core::time::Duration::from_secs(1);
 
+/// Ports that are looked at before one in TIME-WAIT is used again.
+const PORT_TRIES: u32 = 64;
+
 /// How far the next connection's numbers begin above the last one's in TIME-WAIT.
 const REUSE_DISTANCE: u32 = 1 << 16;
 
@@ -298,25 +301,34 @@ impl<D: Device> Stack<D> {
         fits: impl Fn(SocketAddr) -> bool,
     ) -> Result<SocketAddr, ConnectError> {
         let range = &self.config.ephemeral_ports;
-        self.port_turn = self.port_turn.wrapping_add(1);
-        let ports = isn::ephemeral_ports(&self.secret, range, ip, remote.ip(), remote.port(), self.port_turn);
-        let mut in_time_wait = None;
-        for port in ports.filter(|&port| port != 0) {
+        let destination = isn::PortDestination::new(&self.secret, ip, remote);
+        let turn = self.port_turns[destination.counter()];
+        let mut found = None;
+        let mut tried = 0;
+        for port in destination.ports(range, turn) {
+            tried += 1;
             let local = SocketAddr::new(ip, port);
-            if !fits(local) {
+            if port == 0 || !fits(local) {
                 continue;
             }
             match self.flows.peek(&FlowKey::of(local, remote)) {
-                None => return Ok(local),
-                Some(index) if index & HALF_OPEN == TIME_WAIT && in_time_wait.is_none() => {
-                    in_time_wait =
-                        Some(local).filter(|_| self.is_reusable((index & !TIME_WAIT) as usize, now));
+                None => {
+                    found = Some(local);
+                    break;
+                }
+                Some(index) if index & HALF_OPEN == TIME_WAIT && found.is_none() => {
+                    found = Some(local).filter(|_| self.is_reusable((index & !TIME_WAIT) as usize, now));
                 }
                 Some(_) => {}
             }
+            // Where most ports wait, one of those that may be used again is as good as any.
+            if tried >= PORT_TRIES && found.is_some() {
+                break;
+            }
         }
+        self.port_turns[destination.counter()] = turn.wrapping_add(tried);
         // Better an old one again than none.
-        in_time_wait.ok_or_else(|| {
+        found.ok_or_else(|| {
             self.counters.ports_exhausted += 1;
             ConnectError::PortsExhausted
         })

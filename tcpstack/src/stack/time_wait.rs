@@ -28,10 +28,11 @@ impl<D: Device> Stack<D> {
             timestamps: connection.timestamps,
             since: now,
         };
-        let template = connection.template;
+        // The last word is an ACK of the peer's FIN, unless that was said in CLOSING already.
+        let owed = connection.ack.now && connection.template.is_some();
+        self.orphans -= usize::from(connection.released);
         connection.discard(&mut self.early);
-        // The FIN that brought us here is acknowledged on the entry's behalf.
-        connection.ack.now = template.is_some();
+        connection.ack.now = owed;
         connection.events.insert(Events::CLOSED);
         connection.reason = CloseReason::Graceful;
         self.timers.clear(index);
@@ -54,7 +55,7 @@ impl<D: Device> Stack<D> {
     ) {
         let entry = index as usize;
         let options = Options::parse(segment.options(datagram.frame.bytes()));
-        match self.time_wait.arrives(entry, segment, &options) {
+        match self.time_wait.arrives(entry, segment, &options, self.config.timestamps) {
             Verdict::Ignore => {}
             Verdict::Delete => self.forget_time_wait(entry),
             Verdict::Acknowledge { restart } => {

@@ -41,6 +41,10 @@ counters! {
         accepted,
         /// Connections ended, for whatever reason.
         closed,
+        /// Connections given up in FIN-WAIT-2: let go of, and never closed by the peer.
+        fin_wait_2_timeouts,
+        /// Connections let go of and reset: the peer's data were lost, or there were too many.
+        orphans_reset,
         /// Active opens that found no free port.
         ports_exhausted,
         /// TIME-WAIT states cut short to make room or for a new connection.

@@ -108,6 +108,11 @@ pub fn plain() -> StackConfig {
     }
 }
 
+/// The same without retransmissions in the first second.
+pub fn calm() -> StackConfig {
+    StackConfig { rto_initial: 1000 * MS, rto_min: 1000 * MS, ..plain() }
+}
+
 impl Bench {
     pub fn new(config: StackConfig) -> Self {
         let wire = Wire::new(1, Faults::default());
@@ -358,6 +363,24 @@ impl Bench {
         ip.emit(&mut packet, &ChecksumCapabilities::default());
         packet.payload_mut().copy_from_slice(payload);
         self.wire.inject(0, &octets);
+    }
+
+    /// An ICMP error from a router about a segment of ours with the number `seq`.
+    pub fn inject_icmp(&mut self, code: u8, mtu: u16, seq: u32) {
+        let mut quoted = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        quoted.extend_from_slice(&OURS);
+        quoted.extend_from_slice(&THEIRS);
+        quoted.extend_from_slice(&PORT.to_be_bytes());
+        quoted.extend_from_slice(&PEER_PORT.to_be_bytes());
+        quoted.extend_from_slice(&self.iss.unwrap().wrapping_add(seq).to_be_bytes());
+        let header_sum = tcpstack::checksum::finish(tcpstack::checksum::sum(&quoted[..20]));
+        quoted[10..12].copy_from_slice(&header_sum.to_be_bytes());
+        let mut message = vec![3, code, 0, 0, 0, 0];
+        message.extend_from_slice(&mtu.to_be_bytes());
+        message.extend_from_slice(&quoted);
+        let sum = tcpstack::checksum::finish(tcpstack::checksum::sum(&message));
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        self.inject_ip(IpProtocol::Icmp, &message);
     }
 
     /// Up to ESTABLISHED by a passive open; sequence numbers go on at 1 on both sides.
