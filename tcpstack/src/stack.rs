@@ -14,6 +14,7 @@ mod application;
 mod half_open;
 mod open;
 mod orphan;
+mod stateless;
 mod time_wait;
 mod types;
 
@@ -38,10 +39,9 @@ use crate::tcp::half_open::HalfOpenTable;
 use crate::tcp::input::{Context, Outcome, Reset};
 use crate::tcp::isn::{self, PORT_COUNTERS};
 use crate::tcp::limit::RateLimit;
-use crate::tcp::options::Options;
-use crate::tcp::output::{Egress, Progress, wrap};
+use crate::tcp::output::{Egress, Progress};
 use crate::tcp::receiver::EarlyBudget;
-use crate::tcp::segment::{Flags, Header, Segment};
+use crate::tcp::segment::Segment;
 use crate::tcp::source::Sources;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWait;
@@ -49,6 +49,7 @@ use crate::tcp::timers::Expired;
 use crate::time::Instant;
 use crate::timer::TimerWheel;
 use open::Listeners;
+use stateless::Way;
 
 /// Set in the flow table's numbers for entries of the TIME-WAIT table.
 const TIME_WAIT: u32 = 1 << 31;
@@ -144,6 +145,11 @@ impl<D: Device> Stack<D> {
     /// What TCP saw, sent and dropped.
     pub fn counters(&self) -> &TcpCounters {
         &self.counters
+    }
+
+    /// Four-tuples that segments are known by: connections, half-open ones and TIME-WAIT.
+    pub fn flows_len(&self) -> usize {
+        self.flows.len()
     }
 
     /// Connections in TIME-WAIT.
@@ -520,51 +526,7 @@ impl<D: Device> Stack<D> {
         place.generation = place.generation.wrapping_add(1);
         self.free.push(index);
     }
-
-    /// A reset for a segment that nobody wants; never in answer to a reset.
-    #[cold]
-    fn send_reset(&mut self, reset: Reset, segment: &Segment, way: Way, device: &mut D, now: Instant) {
-        if segment.flags.contains(Flags::RST) {
-            return;
-        }
-        if !self.resets.allow(self.config.resets, now) {
-            self.counters.resets_limited += 1;
-            return;
-        }
-        let header = Header {
-            source_port: segment.destination_port,
-            destination_port: segment.source_port,
-            seq: reset.seq,
-            ack: reset.ack.unwrap_or_default(),
-            flags: if reset.ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST },
-            window: 0,
-        };
-        if self.send_stateless(&header, &Options::default(), way, device) {
-            self.counters.resets_sent += 1;
-        } else {
-            self.counters.resets_limited += 1;
-        }
-    }
-
-    /// Sends a segment without a connection, straight to where its cause came from.
-    fn send_stateless(&mut self, header: &Header, options: &Options, way: Way, device: &mut D) -> bool {
-        let (local, remote, mac) = way;
-        if self.out.room() == 0 {
-            return false;
-        }
-        let Some(mut frame) = device.allocate_control() else {
-            self.counters.no_frame += 1;
-            return false;
-        };
-        let template = self.interface.header_to(mac, local, remote);
-        wrap(&mut frame, header, &options.emit(), &template, self.offload);
-        self.counters.segments_sent += 1;
-        self.out.push(frame).is_ok()
-    }
 }
-
-/// Our address, the peer's, and the Ethernet address to send to.
-type Way = (core::net::IpAddr, core::net::IpAddr, [u8; 6]);
 
 #[inline]
 fn slot<F: Frame>(connections: &mut [Slot<F>], index: u32) -> Option<&mut Connection<F>> {
