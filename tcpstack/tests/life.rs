@@ -2,6 +2,7 @@
 
 mod common;
 
+use core::cell::Cell;
 use core::time::Duration;
 
 use common::{Host, Version, World, config, ip, socket};
@@ -339,6 +340,40 @@ fn ports_run_out_loudly_and_come_back() {
     let server = world.hosts[1].stack.connections().next().unwrap();
     release(&mut world, [again, server]);
     world.assert_clean();
+}
+
+#[test]
+fn a_range_of_ports_in_time_wait_is_not_searched_to_its_end() {
+    let config = StackConfig { ephemeral_ports: 5000..=5299, ..config() };
+    let mut world = world(&config);
+    world.hosts[1].stack.listen(socket(1, 80), 300).unwrap();
+    let tried = Cell::new(0);
+    let connect = |world: &mut World| {
+        tried.set(0);
+        let fits = |_| {
+            tried.set(tried.get() + 1);
+            true
+        };
+        let now = world.now;
+        world.hosts[0].stack.connect_if(socket(1, 80), None, now, fits).unwrap()
+    };
+    for _ in 0..300 {
+        let id = connect(&mut world);
+        assert_eq!(tried.get(), 1);
+        world.run_for(SECOND / 1000);
+        let now = world.now;
+        world.hosts[0].stack.detach(id, now);
+        world.run_for(SECOND / 1000);
+        let server = world.hosts[1].stack.connections().next().unwrap();
+        world.hosts[1].stack.detach(server, now);
+        world.run_for(SECOND / 1000);
+    }
+    world.run_for(2 * SECOND);
+    assert_eq!(world.hosts[0].stack.time_wait_len(), 300);
+    let id = connect(&mut world);
+    assert!(tried.get() <= 64, "{} ports were tried", tried.get());
+    world.run_for(SECOND);
+    assert_eq!(state(&world, 0, id), State::Established);
 }
 
 // proves 9293-3.6.1-4

@@ -175,7 +175,8 @@ fn data_for_nobody_reset_the_connection() {
 
 #[test]
 fn a_closed_window_does_not_hold_an_orphan_for_ever() {
-    let (mut trace, id) = established(StackConfig { user_timeout: 10 * SECOND, ..calm() });
+    let (mut trace, id) =
+        established(StackConfig { user_timeout: 10 * SECOND, rto_max: 2 * SECOND, ..calm() });
     trace.run("0.010 < A 1 ack 1 win 0");
     let mut frame = tcpstack::device::Device::allocate(&mut trace.bench.device).unwrap();
     tcpstack::device::Frame::push_back(&mut frame, 100);

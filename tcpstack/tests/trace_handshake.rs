@@ -112,6 +112,21 @@ fn a_repeated_syn_repeats_the_answer_so_many_times() {
     assert_eq!((info.cwnd, info.srtt, info.rto), (1000, None, Duration::from_secs(3)));
 }
 
+#[test]
+fn a_syn_that_comes_twice_makes_cautious() {
+    let mut trace = Trace::listening(plain());
+    trace.run(
+        "0.000 < S 0 mss 1000
+         0.000 > SA 0 ack 1 mss 1460
+         0.010 < S 0 mss 1000
+         0.010 > SA 0 ack 1 mss 1460
+         0.020 < A 1 ack 1",
+    );
+    let id = trace.accepted();
+    let info = trace.bench.stack.info(id).unwrap();
+    assert_eq!((info.cwnd, info.srtt), (1000, None));
+}
+
 // proves 9293-3.10.7.4-4
 // proves 9293-3.10.7.4-5
 // proves 9293-3.10.7.4-6
@@ -157,8 +172,11 @@ fn an_impossible_acknowledgment_in_syn_received_is_reset() {
          0.010 < A 1 ack 0
          0.010 > R 0
          0.020 < A 1 ack 2
-         0.020 > R 2
-         0.030 < A 20001 ack 1           # not in the window
+         0.020 > R 2",
+    );
+    assert_eq!(kept(&trace), (1, 0));
+    trace.run(
+        "0.030 < A 20001 ack 1           # not in the window
          0.030 > A 1 ack 1
          0.040 < - 1+10                  # without ACK: nothing
          0.050 < SA 0 ack 1              # no SYN of ours has asked for this
