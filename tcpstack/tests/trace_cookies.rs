@@ -79,6 +79,23 @@ fn data_may_come_with_a_cookie() {
 }
 
 #[test]
+fn data_that_overtake_the_acknowledgment_are_not_reset() {
+    let mut trace = Trace::listening(always());
+    trace.run(
+        "0.000 < S 0 mss 1000
+         0.000 > SA 0 ack 1 mss 1460
+         0.010 < PA 101+100 ack 1        # what begins at 1 is late
+         0.020 < FA 201 ack 1",
+    );
+    assert_nothing_kept(&trace);
+    trace.run(
+        "0.030 < PA 1+100 ack 1
+         0.031 > A 1 ack 101
+         0.031 = ESTABLISHED",
+    );
+}
+
+#[test]
 fn a_forged_cookie_is_refused() {
     let mut trace = Trace::listening(always());
     trace.run(

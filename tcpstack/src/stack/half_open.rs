@@ -162,7 +162,9 @@ impl<D: Device> Stack<D> {
         });
         let Some(offered) = offered else {
             self.counters.syn_cookies_failed += 1;
-            return false;
+            // Data may have overtaken the acknowledgment or come without it: no reset for them, as
+            // the peer begins again at the number that the cookie knows.
+            return segment.sequence_len() > 0;
         };
         let Some(route) = self.interface.route(remote.ip()).filter(|_| self.has_room()) else {
             self.counters.half_open_full += 1;
