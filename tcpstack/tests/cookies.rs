@@ -61,7 +61,7 @@ fn a_connection_made_by_a_cookie_has_all_options_and_carries_bulk() {
 #[test]
 fn lost_segments_of_the_handshake_are_made_up_for() {
     sweep("cookies", "lost_segments_of_the_handshake_are_made_up_for", 10, |seed| {
-        let faults = Faults { loss: Chance::percent(20), duplicate: Chance::percent(5), ..link() };
+        let faults = Faults { loss: Chance::percent(10), duplicate: Chance::percent(5), ..link() };
         let mut world = World::new(seed, faults, &always());
         let version = if seed.is_multiple_of(2) { Version::V4 } else { Version::V6 };
         let remote = SocketAddr::new(ip(version, 1), 80);

@@ -11,7 +11,7 @@ use crate::icmp::{IcmpError, IcmpErrorKind};
 use crate::interface::{Route, TcpDatagram};
 use crate::seq::SeqNumber;
 use crate::tcp::connection::{Connection, NEVER, Opening, TimestampState, mss_of};
-use crate::tcp::cookie;
+use crate::tcp::cookie::{self, Redeemed};
 use crate::tcp::half_open::{HalfOpen, Offered, Verdict};
 use crate::tcp::input::Reset;
 use crate::tcp::isn;
@@ -153,18 +153,21 @@ impl<D: Device> Stack<D> {
         let (iss, irs) = (segment.ack - 1, segment.seq - 1);
         let timestamps = Options::parse(segment.options(datagram.frame.bytes())).timestamps;
         let timestamps = timestamps.filter(|_| self.config.timestamps);
-        let offered = self.cookies.redeem(&key, irs, iss, now).and_then(|mss| match timestamps {
-            None => Some(Offered { mss, window_scale: None, sack: false, ecn: false, timestamp: None }),
-            Some(Timestamps { value, echo }) => {
+        let redeemed = self.cookies.redeem(&key, irs, iss, now);
+        let offered = match (redeemed, timestamps) {
+            (Redeemed::Good(mss), None) => {
+                Some(Offered { mss, window_scale: None, sack: false, ecn: false, timestamp: None })
+            }
+            (Redeemed::Good(mss), Some(Timestamps { value, echo })) => {
                 let clock = self.clock(&key, 0, now).stamp(now).value;
                 cookie::read_stamp(echo, clock, mss, value)
             }
-        });
+            _ => None,
+        };
         let Some(offered) = offered else {
             self.counters.syn_cookies_failed += 1;
-            // Data may have overtaken the acknowledgment or come without it: no reset for them, as
-            // the peer begins again at the number that the cookie knows.
-            return segment.sequence_len() > 0;
+            // What follows a first segment that was lost is not reset: the peer begins again there.
+            return redeemed == Redeemed::Misplaced;
         };
         let Some(route) = self.interface.route(remote.ip()).filter(|_| self.has_room()) else {
             self.counters.half_open_full += 1;

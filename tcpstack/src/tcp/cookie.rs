@@ -1,8 +1,8 @@
 //! SYN cookies (RFC 4987 section 3.6): a half-open connection kept by the peer instead of by us.
 //!
 //! ```text
-//! ISS     31                              3 2   0
-//!         | 29 bits of a keyed hash        | MSS |   hash of four-tuple, IRS, time slot, MSS
+//! ISS     31        24 23                 3 2   0    keyed hashes
+//!         | peer       | connection        | MSS |   of four-tuple and slot; of IRS and MSS, too
 //! TSval   31                        6 5 4 3     0
 //!         | our clock, rounded down  |E|S| scale |   E: ECN, S: SACK, scale: 15 when there is none
 //! ```
@@ -10,7 +10,8 @@
 //! An acknowledgment that names such an ISS shows that its sender received the SYN,ACK, in
 //! this slot of 64 s or the one before; what the SYN offered comes back in TSecr. Without
 //! timestamps there is no room for it, and neither scale nor SACK is agreed on. A forged
-//! cookie is a matter of 2^28 tries.
+//! cookie is a matter of 2^28 tries. The part that does not depend on IRS tells a segment of a
+//! peer that has a cookie, and whose first segment was lost or overtaken, from one of a stranger.
 
 use core::hash::Hasher;
 use core::time::Duration;
@@ -30,11 +31,25 @@ const MSS: [u16; 8] = [64, 536, 1220, 1360, 1440, 1460, 4036, 8940];
 /// The bits of ISS that name one of them.
 const MSS_MASK: u32 = 7;
 
+/// The bits of ISS that tell whether the peer has a cookie at all.
+const PEER_MASK: u32 = 0xff << 24;
+
 /// The bits of TSval that carry options.
 const OPTION_MASK: u32 = 0x3f;
 const NO_SCALE: u32 = 0xf;
 const SACK: u32 = 1 << 4;
 const ECN: u32 = 1 << 5;
+
+/// What an acknowledgment shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Redeemed {
+    /// A cookie, with this MSS.
+    Good(u16),
+    /// The peer has a cookie, but this is not the segment that shows it.
+    Misplaced,
+    /// No cookie of ours, or one that is too old.
+    Unknown,
+}
 
 /// Makes cookies and knows them again.
 pub(crate) struct Cookies {
@@ -55,7 +70,7 @@ impl Cookies {
         // Never larger than what the peer said, but for what no segment goes below anyway.
         let index = MSS.partition_point(|&size| size <= mss).saturating_sub(1);
         let index = u32::try_from(index).expect("one of eight");
-        SeqNumber::new(self.mac(key, irs, slot(now), index) & !MSS_MASK | index)
+        SeqNumber::new(self.cookie(key, irs, slot(now), index))
     }
 
     /// Whether an acknowledgment can be one of a cookie at all.
@@ -63,22 +78,30 @@ impl Cookies {
         self.issued_at.is_some_and(|at| now - at < 2 * SLOT)
     }
 
-    /// The MSS in a cookie that was issued in this slot or the one before.
-    pub(crate) fn redeem(&self, key: &FlowKey, irs: SeqNumber, iss: SeqNumber, now: Instant) -> Option<u16> {
+    /// What the acknowledgment of `iss` shows, issued in this slot or the one before.
+    pub(crate) fn redeem(&self, key: &FlowKey, irs: SeqNumber, iss: SeqNumber, now: Instant) -> Redeemed {
         let index = iss.value() & MSS_MASK;
-        let good = |slot| self.mac(key, irs, slot, index) & !MSS_MASK == iss.value() & !MSS_MASK;
         let now = slot(now);
-        let found = good(now) || now.checked_sub(1).is_some_and(good);
-        found.then(|| MSS[index as usize])
+        let mut result = Redeemed::Unknown;
+        for slot in [Some(now), now.checked_sub(1)].into_iter().flatten() {
+            match self.cookie(key, irs, slot, index) ^ iss.value() {
+                0 => return Redeemed::Good(MSS[index as usize]),
+                differing if differing & PEER_MASK == 0 => result = Redeemed::Misplaced,
+                _ => {}
+            }
+        }
+        result
     }
 
-    fn mac(&self, key: &FlowKey, irs: SeqNumber, slot: u64, index: u32) -> u32 {
+    fn cookie(&self, key: &FlowKey, irs: SeqNumber, slot: u64, index: u32) -> u32 {
         let mut hasher = self.secret.strong_hasher();
         hasher.write_u64(key.hash(&self.secret));
-        hasher.write_u32(irs.value());
         hasher.write_u64(slot);
+        let peer = high_word(hasher.finish());
+        hasher.write_u32(irs.value());
         hasher.write_u32(index);
-        u32::try_from(hasher.finish() >> 32).expect("32 bits are left")
+        let connection = high_word(hasher.finish());
+        peer & PEER_MASK | connection & !PEER_MASK & !MSS_MASK | index
     }
 }
 
@@ -110,6 +133,10 @@ pub(crate) fn read_stamp(echo: u32, clock: u32, mss: u16, recent: u32) -> Option
     })
 }
 
+fn high_word(hash: u64) -> u32 {
+    u32::try_from(hash >> 32).expect("32 bits are left")
+}
+
 fn slot(now: Instant) -> u64 {
     now.as_nanos() / u64::try_from(SLOT.as_nanos()).expect("a minute")
 }
@@ -135,7 +162,8 @@ mod tests {
         for (issued, redeemed, good) in [(0, 0, true), (0, 127, true), (0, 128, false), (63, 127, true)] {
             let [issued, redeemed] = [issued, redeemed].map(|s| Instant::ZERO + Duration::from_secs(s));
             let iss = cookies.issue(&key(1), IRS, 1460, issued);
-            assert_eq!(cookies.redeem(&key(1), IRS, iss, redeemed), good.then_some(1460));
+            let expected = if good { Redeemed::Good(1460) } else { Redeemed::Unknown };
+            assert_eq!(cookies.redeem(&key(1), IRS, iss, redeemed), expected);
         }
     }
 
@@ -143,13 +171,15 @@ mod tests {
     fn a_cookie_is_good_for_one_connection_only() {
         let mut cookies = cookies();
         let iss = cookies.issue(&key(1), IRS, 1460, Instant::ZERO);
-        assert_eq!(cookies.redeem(&key(2), IRS, iss, Instant::ZERO), None);
-        assert_eq!(cookies.redeem(&key(1), IRS + 1, iss, Instant::ZERO), None);
-        assert_eq!(Cookies::new(Secret::new([6; 16])).redeem(&key(1), IRS, iss, Instant::ZERO), None);
+        assert_eq!(cookies.redeem(&key(2), IRS, iss, Instant::ZERO), Redeemed::Unknown);
+        // The same peer with another number is known to be that.
+        assert_eq!(cookies.redeem(&key(1), IRS + 1, iss, Instant::ZERO), Redeemed::Misplaced);
+        let others = Cookies::new(Secret::new([6; 16]));
+        assert_eq!(others.redeem(&key(1), IRS, iss, Instant::ZERO), Redeemed::Unknown);
         // Nor can its segment size be changed.
         for other in (0..8).filter(|index| *index != iss.value() & 7) {
             let forged = SeqNumber::new(iss.value() & !7 | other);
-            assert_eq!(cookies.redeem(&key(1), IRS, forged, Instant::ZERO), None);
+            assert_eq!(cookies.redeem(&key(1), IRS, forged, Instant::ZERO), Redeemed::Misplaced);
         }
     }
 
@@ -177,7 +207,7 @@ mod tests {
             (65535, 8940),
         ] {
             let iss = cookies.issue(&key(1), IRS, said, Instant::ZERO);
-            assert_eq!(cookies.redeem(&key(1), IRS, iss, Instant::ZERO), Some(kept), "{said}");
+            assert_eq!(cookies.redeem(&key(1), IRS, iss, Instant::ZERO), Redeemed::Good(kept), "{said}");
         }
     }
 
@@ -209,7 +239,8 @@ mod tests {
         #[test]
         fn any_numbers_are_hardly_ever_a_cookie(iss in any::<u32>(), irs in any::<u32>()) {
             let iss = SeqNumber::new(iss);
-            prop_assert_eq!(cookies().redeem(&key(1), SeqNumber::new(irs), iss, Instant::ZERO), None);
+            let redeemed = cookies().redeem(&key(1), SeqNumber::new(irs), iss, Instant::ZERO);
+            prop_assert!(!matches!(redeemed, Redeemed::Good(_)));
         }
     }
 }
