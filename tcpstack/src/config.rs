@@ -27,6 +27,8 @@ pub struct StackConfig {
     pub delayed_ack: Duration,
     /// Maximum Segment Lifetime: TIME-WAIT lasts two of them.
     pub msl: Duration,
+    /// How long FIN-WAIT-2 lasts at most when the application has let go of the connection.
+    pub fin_wait_2: Duration,
     /// Keep-alive of new connections; off by default.
     pub keepalive: Option<Keepalive>,
     /// Challenge ACKs that one connection sends a second (RFC 5961 section 7).
@@ -50,12 +52,19 @@ pub struct StackConfig {
     /// Whether selective acknowledgments are offered and accepted (RFC 2018).
     pub sack: bool,
 
-    /// Most connections, half-open ones included, TIME-WAIT not.
+    /// What happens to SYNs that find no room.
+    pub syn_cookies: SynCookies,
+    /// How many connections one source may open to our listeners.
+    pub source_limit: Option<SourceLimit>,
+
+    /// Most connections, half-open ones and TIME-WAIT not included.
     pub connections_max: usize,
     /// Most listeners.
     pub listeners_max: usize,
     /// Most connections in SYN-RECEIVED, of all listeners.
     pub half_open_max: usize,
+    /// Most connections that the application has let go of and that are not over.
+    pub orphans_max: usize,
     /// Most connections in TIME-WAIT; the oldest gives way to the next.
     pub time_wait_max: usize,
     /// Most records that a connection may have queued and unacknowledged.
@@ -87,6 +96,7 @@ impl Default for StackConfig {
             // req 9293-3.8.6.3-1
             delayed_ack: Duration::from_millis(1),
             msl: Duration::from_secs(30),
+            fin_wait_2: Duration::from_secs(60),
             // req 9293-3.8.4-2
             keepalive: None,
             challenge_acks: 100,
@@ -99,9 +109,12 @@ impl Default for StackConfig {
             restart_after_idle: true,
             timestamps: true,
             sack: true,
+            syn_cookies: SynCookies::UnderPressure,
+            source_limit: None,
             connections_max: 131_072,
             listeners_max: 1024,
             half_open_max: 4096,
+            orphans_max: 8192,
             time_wait_max: 65_536,
             send_records_max: 4096,
             // A window of full segments fits twice.
@@ -112,6 +125,28 @@ impl Default for StackConfig {
             ephemeral_ports: 32_768..=60_999,
         }
     }
+}
+
+/// When SYNs are answered with cookies (RFC 4987), and nothing is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Never: SYNs that find no room are dropped.
+    Off,
+    /// When the table of half-open connections or a listener's backlog is full.
+    UnderPressure,
+    /// Always: for tests.
+    Always,
+}
+
+/// A limit on new connections from one source: an IPv4 address or an IPv6 /64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimit {
+    /// Connections a second, at least one.
+    pub per_second: u32,
+    /// Connections at once, at least one.
+    pub burst: u32,
+    /// Sources that are told apart, 16 octets each; beyond them the least busy are forgotten.
+    pub sources: usize,
 }
 
 /// Probing of idle connections (RFC 9293 section 3.8.4).

@@ -8,7 +8,7 @@
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
 
-use siphasher::sip::SipHasher13;
+use siphasher::sip::{SipHasher13, SipHasher24};
 
 /// No entry.
 const EMPTY: u32 = u32::MAX;
@@ -71,6 +71,11 @@ impl Secret {
     #[inline]
     pub fn hasher(&self) -> SipHasher13 {
         SipHasher13::new_with_key(&self.0)
+    }
+
+    /// A slower hasher, for what an attacker can try out as often as it likes.
+    pub fn strong_hasher(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.0)
     }
 }
 

@@ -6,11 +6,15 @@
 //!
 //! Nothing is looked for: a segment finds its connection by hash, the timer wheel knows whose
 //! time has come, and two queues of numbers, in which each connection is at most once, tell
-//! which have something to send and which to say. `open` has LISTEN, passive and active opens,
-//! `application` the other calls, `time_wait` what is left of connections.
+//! which have something to send and which to say. `open` has LISTEN and active opens, `half_open`
+//! passive ones, `application` the other calls, `orphan` connections that nobody waits for, `time_wait`
+//! what is left of connections.
 
 mod application;
+mod half_open;
 mod open;
+mod orphan;
+mod stateless;
 mod time_wait;
 mod types;
 
@@ -32,21 +36,28 @@ use crate::queue::TransmitQueue;
 use crate::seq::SeqNumber;
 use crate::tcp::TcpCounters;
 use crate::tcp::connection::{Connection, NEVER};
+use crate::tcp::cookie::Cookies;
+use crate::tcp::half_open::HalfOpenTable;
 use crate::tcp::input::{Context, Outcome, Reset};
+use crate::tcp::isn::{self, PORT_COUNTERS};
 use crate::tcp::limit::RateLimit;
-use crate::tcp::options::Options;
-use crate::tcp::output::{Egress, Progress, wrap};
+use crate::tcp::output::{Egress, Progress};
 use crate::tcp::receiver::EarlyBudget;
-use crate::tcp::segment::{Flags, Header, Segment};
+use crate::tcp::segment::Segment;
+use crate::tcp::source::Sources;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWait;
 use crate::tcp::timers::Expired;
 use crate::time::Instant;
 use crate::timer::TimerWheel;
 use open::Listeners;
+use stateless::Way;
 
 /// Set in the flow table's numbers for entries of the TIME-WAIT table.
 const TIME_WAIT: u32 = 1 << 31;
+
+/// Set in the flow table's numbers for entries of the table of half-open connections.
+const HALF_OPEN: u32 = TIME_WAIT | 1 << 30;
 
 /// See the module's head.
 pub struct Stack<D: Device> {
@@ -60,6 +71,9 @@ pub struct Stack<D: Device> {
     flows: FlowTable,
     listeners: Listeners,
     time_wait: TimeWait,
+    half_open: HalfOpenTable,
+    cookies: Cookies,
+    sources: Sources,
     timers: TimerWheel,
     /// Connections with something to send, or that have to look whether they have.
     work: VecDeque<u32>,
@@ -70,8 +84,10 @@ pub struct Stack<D: Device> {
     resolutions: u64,
     early: EarlyBudget,
     secret: Secret,
-    /// Moves on with each ephemeral port that is chosen.
-    port_turn: u16,
+    /// Each moves on with the ephemeral ports that were tried for its destinations.
+    port_turns: [u32; PORT_COUNTERS],
+    /// Connections that the application has let go of and that are not over.
+    orphans: usize,
     resets: RateLimit,
     counters: TcpCounters,
 }
@@ -85,7 +101,7 @@ struct Slot<F: Frame> {
 impl<D: Device> Stack<D> {
     /// A host without addresses; all its randomness follows from `seed`.
     pub fn new(config: StackConfig, capabilities: &Capabilities, seed: [u8; 32]) -> Self {
-        let [interface_seed, isn_seed, flow_seed] = split(seed);
+        let [interface_seed, isn_seed, flow_seed, cookie_seed, source_seed] = isn::split_seed(seed);
         let [low, ..] = interface_seed.as_chunks::<8>().0 else { unreachable!("sixteen octets") };
         Self {
             interface: Interface::new(capabilities, config.interface.clone(), u64::from_le_bytes(*low)),
@@ -96,6 +112,9 @@ impl<D: Device> Stack<D> {
             flows: FlowTable::new(Secret::new(flow_seed)),
             listeners: Listeners::new(config.listeners_max),
             time_wait: TimeWait::new(config.time_wait_max),
+            half_open: HalfOpenTable::new(config.half_open_max),
+            cookies: Cookies::new(Secret::new(cookie_seed)),
+            sources: Sources::new(config.source_limit, Secret::new(source_seed)),
             timers: TimerWheel::new(Instant::ZERO),
             work: VecDeque::new(),
             events: VecDeque::new(),
@@ -107,7 +126,8 @@ impl<D: Device> Stack<D> {
                 connection_max: config.early_frames_max,
             },
             secret: Secret::new(isn_seed),
-            port_turn: 0,
+            port_turns: [0; PORT_COUNTERS],
+            orphans: 0,
             resets: RateLimit::default(),
             counters: TcpCounters::default(),
             config,
@@ -127,6 +147,11 @@ impl<D: Device> Stack<D> {
     /// What TCP saw, sent and dropped.
     pub fn counters(&self) -> &TcpCounters {
         &self.counters
+    }
+
+    /// Four-tuples that segments are known by: connections, half-open ones and TIME-WAIT.
+    pub fn flows_len(&self) -> usize {
+        self.flows.len()
     }
 
     /// Connections in TIME-WAIT.
@@ -169,6 +194,7 @@ impl<D: Device> Stack<D> {
         while let Some(index) = self.time_wait.expired(now) {
             self.forget_time_wait(index);
         }
+        self.expire_half_open(device, now);
     }
 
     /// The second half of [`Stack::transmit`]: sends what connections have to send.
@@ -205,7 +231,10 @@ impl<D: Device> Stack<D> {
         if self.has_ready() {
             return Some(now);
         }
-        [self.timers.next(), self.time_wait.next(), self.interface.poll_at()].into_iter().flatten().min()
+        [self.timers.next(), self.time_wait.next(), self.half_open.next(), self.interface.poll_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     #[inline]
@@ -234,8 +263,11 @@ impl<D: Device> Stack<D> {
         );
         match self.flows.get(&key) {
             Some(index) if index & TIME_WAIT == 0 => self.arrives(index, &segment, datagram, device, now),
+            Some(index) if index & HALF_OPEN == HALF_OPEN => {
+                self.arrives_half_open(index & !HALF_OPEN, &segment, datagram, device, now);
+            }
             Some(index) => self.arrives_in_time_wait(index & !TIME_WAIT, &segment, &datagram, device, now),
-            None => self.arrives_for_listener(&segment, &datagram, device, now),
+            None => self.arrives_for_listener(&segment, datagram, device, now),
         }
     }
 
@@ -310,14 +342,17 @@ impl<D: Device> Stack<D> {
         } else if before == State::SynSent && after.is_synchronized() {
             self.counters.opened += 1;
         }
-        if after == State::TimeWait && before != State::TimeWait {
-            self.enter_time_wait(index, now);
+        match after {
+            State::TimeWait if before != State::TimeWait => self.enter_time_wait(index, now),
+            State::FinWait2 if before != State::FinWait2 => self.linger(index, now),
+            _ => {}
         }
     }
 
     /// Ends a connection: `before` is the state in which the reason came up.
     fn finish(&mut self, index: u32, before: State, reason: CloseReason) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
+        self.orphans -= usize::from(connection.released);
         connection.end(reason, &mut self.early);
         self.flows.remove(&connection.key());
         self.timers.clear(index);
@@ -350,10 +385,16 @@ impl<D: Device> Stack<D> {
     #[cold]
     fn receive_error(&mut self, error: &IcmpError, now: Instant) {
         let key = FlowKey::new(error.local, error.local_port, error.remote, error.remote_port);
-        let index = self.flows.get(&key).filter(|index| index & TIME_WAIT == 0);
-        let Some(index) = index else {
-            self.counters.icmp_ignored += 1;
-            return;
+        let index = match self.flows.get(&key) {
+            Some(index) if index & TIME_WAIT == 0 => index,
+            Some(index) if index & HALF_OPEN == HALF_OPEN => {
+                self.receive_error_half_open(index & !HALF_OPEN, error, now);
+                return;
+            }
+            _ => {
+                self.counters.icmp_ignored += 1;
+                return;
+            }
         };
         let Some(connection) = slot(&mut self.connections, index) else { return };
         // Whoever knows what is in flight has seen our segments.
@@ -485,7 +526,12 @@ impl<D: Device> Stack<D> {
         else {
             return;
         };
-        if !connection.events.is_empty() && !connection.in_events && !connection.released {
+        if connection.events.is_empty() {
+            return;
+        }
+        if connection.released {
+            self.orphan_event(index);
+        } else if !connection.in_events {
             connection.in_events = true;
             self.events.push_back(ConnectionId { index, generation: *generation });
         }
@@ -495,7 +541,7 @@ impl<D: Device> Stack<D> {
     #[inline]
     fn free_if_done(&mut self, index: u32) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
-        if !connection.released || connection.in_work {
+        if !connection.released || connection.in_work || !connection.state.is_over() {
             return;
         }
         self.timers.clear(index);
@@ -504,51 +550,7 @@ impl<D: Device> Stack<D> {
         place.generation = place.generation.wrapping_add(1);
         self.free.push(index);
     }
-
-    /// A reset for a segment that nobody wants; never in answer to a reset.
-    #[cold]
-    fn send_reset(&mut self, reset: Reset, segment: &Segment, way: Way, device: &mut D, now: Instant) {
-        if segment.flags.contains(Flags::RST) {
-            return;
-        }
-        if !self.resets.allow(self.config.resets, now) {
-            self.counters.resets_limited += 1;
-            return;
-        }
-        let header = Header {
-            source_port: segment.destination_port,
-            destination_port: segment.source_port,
-            seq: reset.seq,
-            ack: reset.ack.unwrap_or_default(),
-            flags: if reset.ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST },
-            window: 0,
-        };
-        if self.send_stateless(&header, &Options::default(), way, device) {
-            self.counters.resets_sent += 1;
-        } else {
-            self.counters.resets_limited += 1;
-        }
-    }
-
-    /// Sends a segment without a connection, straight to where its cause came from.
-    fn send_stateless(&mut self, header: &Header, options: &Options, way: Way, device: &mut D) -> bool {
-        let (local, remote, mac) = way;
-        if self.out.room() == 0 {
-            return false;
-        }
-        let Some(mut frame) = device.allocate_control() else {
-            self.counters.no_frame += 1;
-            return false;
-        };
-        let template = self.interface.header_to(mac, local, remote);
-        wrap(&mut frame, header, &options.emit(), &template, (!self.offload).then_some(0));
-        self.counters.segments_sent += 1;
-        self.out.push(frame).is_ok()
-    }
 }
-
-/// Our address, the peer's, and the Ethernet address to send to.
-type Way = (core::net::IpAddr, core::net::IpAddr, [u8; 6]);
 
 #[inline]
 fn slot<F: Frame>(connections: &mut [Slot<F>], index: u32) -> Option<&mut Connection<F>> {
@@ -566,18 +568,3 @@ fn checksum_is_good<F: Frame>(datagram: &TcpDatagram<F>) -> bool {
 
 /// TCP's number in the pseudo-header.
 const PROTOCOL: u8 = 6;
-
-/// Three seeds from one, by hashing it with different numbers.
-fn split(seed: [u8; 32]) -> [[u8; 16]; 3] {
-    use core::hash::Hasher;
-    let mut seeds = [[0; 16]; 3];
-    let (key, data) = seed.split_at(16);
-    let secret = Secret::new(key.try_into().expect("half of 32"));
-    for (part, number) in seeds.as_flattened_mut().chunks_mut(8).zip(0u8..) {
-        let mut hasher = secret.hasher();
-        hasher.write(data);
-        hasher.write_u8(number);
-        part.copy_from_slice(&hasher.finish().to_le_bytes());
-    }
-    seeds
-}

@@ -7,8 +7,9 @@ use common::bench::{Bench, MS, OURS, PEER_PORT, PORT, THEIRS, plain, seg};
 use proptest::prelude::*;
 use smoltcp::wire::IpProtocol;
 use tcpstack::checksum;
-use tcpstack::config::StackConfig;
+use tcpstack::config::{StackConfig, SynCookies};
 use tcpstack::device::Frame;
+use tcpstack::stack::ConnectionId;
 
 /// A segment whose numbers are near what matters, or anywhere.
 #[derive(Clone, Debug)]
@@ -24,7 +25,8 @@ struct Shot {
 
 fn near() -> impl Strategy<Value = u32> {
     prop_oneof![
-        4 => (0u32..3000).prop_map(|offset| offset),
+        3 => 0u32..3,
+        4 => 0u32..3000,
         2 => (0u32..100).prop_map(|offset| 0u32.wrapping_sub(offset)),
         1 => any::<u32>(),
     ]
@@ -74,8 +76,23 @@ fn config(rich: bool) -> StackConfig {
     StackConfig { sack: rich, timestamps: rich, early_frames_max: 8, ..plain() }
 }
 
+/// A listener that keeps nothing of a SYN, and one that keeps a little.
+fn half_open(syn_cookies: SynCookies) -> Bench {
+    let mut bench = Bench::new(StackConfig { syn_cookies, half_open_max: 4, ..config(true) });
+    bench.stack.listen((OURS, PORT).into(), 2).unwrap();
+    (bench.scale, bench.sack_permitted) = (Some(3), true);
+    bench.recv(&seg("S", 0, 0));
+    bench
+}
+
 /// A bench in one of several states.
 fn bench(kind: u8) -> Bench {
+    match kind {
+        8 => return half_open(SynCookies::Off),
+        9 => return half_open(SynCookies::UnderPressure),
+        10 => return half_open(SynCookies::Always),
+        _ => {}
+    }
     if kind == 0 {
         let mut bench = Bench::new(config(true));
         let remote = (THEIRS, PEER_PORT).into();
@@ -91,6 +108,10 @@ fn bench(kind: u8) -> Bench {
         1 | 2 => {}
         3 => drop(bench.send(&[1000; 5])),
         4 => bench.stack.close(id),
+        11 => {
+            bench.send(&[1000; 3]);
+            bench.stack.detach(id, bench.now);
+        }
         5 => drop(bench.recv(&seg("FA", 1, 1))),
         6 => {
             bench.send(&[100; 3]);
@@ -111,11 +132,13 @@ proptest! {
 
     #[test]
     fn any_segments_in_any_state(
-        kind in 0u8..8,
+        kind in 0u8..12,
         shots in prop::collection::vec((shot(), 0u32..4), 1..60),
     ) {
         let mut bench = bench(kind);
-        let id = bench.id();
+        // Where there is none yet, one that is no connection's.
+        let none = ConnectionId { index: u32::MAX, generation: 0 };
+        let id = bench.id.unwrap_or(none);
         bench.stack.listen((OURS, PORT).into(), 2).unwrap_or_else(|_| bench_listener());
         for (shot, pause) in shots {
             fire(&mut bench, &shot);
@@ -128,13 +151,16 @@ proptest! {
             }
             while bench.stack.next_event().is_some() {}
         }
-        // All ends when everybody has let go.
+        // All ends when everybody has let go, also of what came last.
+        bench.quiet_pass(MS);
         let all: Vec<_> = bench.stack.connections().collect();
         for id in all {
             bench.stack.release(id);
         }
         bench.quiet_pass(500_000 * MS);
         prop_assert_eq!(bench.stack.connections().count(), 0);
+        prop_assert_eq!((bench.stack.half_open_len(), bench.stack.orphans()), (0, 0));
+        prop_assert_eq!(bench.stack.time_wait_len(), 0);
         prop_assert_eq!(bench.stack.early_frames(), 0);
         prop_assert_eq!(bench.wire.outstanding(), 0);
     }

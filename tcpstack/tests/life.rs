@@ -2,10 +2,11 @@
 
 mod common;
 
+use core::cell::Cell;
 use core::time::Duration;
 
 use common::{Host, Version, World, config, ip, socket};
-use tcpstack::config::{Keepalive, StackConfig};
+use tcpstack::config::{Keepalive, StackConfig, SynCookies};
 use tcpstack::device::{Device, Frame};
 use tcpstack::sim::Faults;
 use tcpstack::stack::{CloseReason, ConnectError, ConnectionId, Events, ListenError};
@@ -221,33 +222,40 @@ fn both_open_at_the_same_time() {
 
 #[test]
 fn a_backlog_bounds_what_the_application_has_not_heard_of() {
-    let mut world = world(&config());
-    let listener = world.hosts[1].stack.listen(socket(1, 80), 3).unwrap();
-    let ids: Vec<_> = (0..5)
-        .map(|_| {
-            let now = world.now;
-            world.hosts[0].stack.connect(socket(1, 80), None, now).unwrap()
-        })
-        .collect();
-    // The test's loop asks for events each turn, so a SYN that was dropped finds room later.
-    world.run_for(5 * SECOND);
-    for &id in &ids {
-        assert_eq!(state(&world, 0, id), State::Established);
+    for syn_cookies in [SynCookies::Off, SynCookies::UnderPressure] {
+        let mut world = world(&StackConfig { syn_cookies, ..config() });
+        let listener = world.hosts[1].stack.listen(socket(1, 80), 3).unwrap();
+        let ids: Vec<_> = (0..5)
+            .map(|_| {
+                let now = world.now;
+                world.hosts[0].stack.connect(socket(1, 80), None, now).unwrap()
+            })
+            .collect();
+        // The test's loop asks for events each turn, so a SYN that was dropped finds room later.
+        world.run_for(5 * SECOND);
+        for &id in &ids {
+            assert_eq!(state(&world, 0, id), State::Established);
+        }
+        let counters = world.hosts[1].stack.counters();
+        assert_eq!(counters.accepted, 5);
+        // With cookies no SYN has to wait, but for the application.
+        if syn_cookies == SynCookies::Off {
+            assert!(counters.backlog_full >= 2);
+        } else {
+            assert_eq!((counters.syn_cookies_sent, counters.syn_cookies_accepted), (2, 2));
+        }
+        world.hosts[1].stack.unlisten(listener);
+        let accepted: Vec<_> = world.hosts[1].stack.connections().collect();
+        assert_eq!(accepted.len(), 5);
+        for id in accepted {
+            assert_eq!(world.hosts[1].stack.listener_of(id), Some(listener));
+            world.hosts[1].stack.release(id);
+        }
+        for id in ids {
+            world.hosts[0].stack.release(id);
+        }
+        world.assert_clean();
     }
-    let counters = world.hosts[1].stack.counters();
-    assert_eq!(counters.accepted, 5);
-    assert!(counters.backlog_full >= 2);
-    world.hosts[1].stack.unlisten(listener);
-    let accepted: Vec<_> = world.hosts[1].stack.connections().collect();
-    assert_eq!(accepted.len(), 5);
-    for id in accepted {
-        assert_eq!(world.hosts[1].stack.listener_of(id), Some(listener));
-        world.hosts[1].stack.release(id);
-    }
-    for id in ids {
-        world.hosts[0].stack.release(id);
-    }
-    world.assert_clean();
 }
 
 // proves 9293-3.9.1.1-1
@@ -334,6 +342,40 @@ fn ports_run_out_loudly_and_come_back() {
     world.assert_clean();
 }
 
+#[test]
+fn a_range_of_ports_in_time_wait_is_not_searched_to_its_end() {
+    let config = StackConfig { ephemeral_ports: 5000..=5299, ..config() };
+    let mut world = world(&config);
+    world.hosts[1].stack.listen(socket(1, 80), 300).unwrap();
+    let tried = Cell::new(0);
+    let connect = |world: &mut World| {
+        tried.set(0);
+        let fits = |_| {
+            tried.set(tried.get() + 1);
+            true
+        };
+        let now = world.now;
+        world.hosts[0].stack.connect_if(socket(1, 80), None, now, fits).unwrap()
+    };
+    for _ in 0..300 {
+        let id = connect(&mut world);
+        assert_eq!(tried.get(), 1);
+        world.run_for(SECOND / 1000);
+        let now = world.now;
+        world.hosts[0].stack.detach(id, now);
+        world.run_for(SECOND / 1000);
+        let server = world.hosts[1].stack.connections().next().unwrap();
+        world.hosts[1].stack.detach(server, now);
+        world.run_for(SECOND / 1000);
+    }
+    world.run_for(2 * SECOND);
+    assert_eq!(world.hosts[0].stack.time_wait_len(), 300);
+    let id = connect(&mut world);
+    assert!(tried.get() <= 64, "{} ports were tried", tried.get());
+    world.run_for(SECOND);
+    assert_eq!(state(&world, 0, id), State::Established);
+}
+
 // proves 9293-3.6.1-4
 #[test]
 fn a_server_in_time_wait_takes_a_new_connection() {
@@ -403,10 +445,11 @@ fn a_listener_may_go_while_its_connections_are_half_open() {
     let listener = world.hosts[1].stack.listen(socket(1, 80), 8).unwrap();
     let id = world.hosts[0].stack.connect(socket(1, 80), None, world.now).unwrap();
     world.run_for(Duration::from_micros(80));
-    assert_eq!(world.hosts[1].stack.connections().count(), 2);
+    assert_eq!(world.hosts[1].stack.half_open_len(), 1);
     world.hosts[1].stack.unlisten(listener);
     world.run_for(SECOND);
     assert_eq!(world.reason(0, id), CloseReason::Reset);
+    assert_eq!(world.hosts[1].stack.half_open_len(), 0);
     assert_eq!(world.hosts[1].stack.connections().count(), 1);
     world.hosts[0].stack.release(id);
     release(&mut world, [client, server]);

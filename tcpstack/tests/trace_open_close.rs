@@ -388,24 +388,6 @@ fn timestamps_are_used_only_when_both_say_so() {
 
 // ---- ICMP
 
-/// An ICMP error from a router about a segment of ours with the number `seq`.
-fn icmp(bench: &mut Bench, code: u8, mtu: u16, seq: u32) {
-    let mut quoted = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, 6, 0, 0];
-    quoted.extend_from_slice(&OURS);
-    quoted.extend_from_slice(&THEIRS);
-    quoted.extend_from_slice(&PORT.to_be_bytes());
-    quoted.extend_from_slice(&PEER_PORT.to_be_bytes());
-    quoted.extend_from_slice(&bench.iss.unwrap().wrapping_add(seq).to_be_bytes());
-    let header_sum = tcpstack::checksum::finish(tcpstack::checksum::sum(&quoted[..20]));
-    quoted[10..12].copy_from_slice(&header_sum.to_be_bytes());
-    let mut message = vec![3, code, 0, 0, 0, 0];
-    message.extend_from_slice(&mtu.to_be_bytes());
-    message.extend_from_slice(&quoted);
-    let sum = tcpstack::checksum::finish(tcpstack::checksum::sum(&message));
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    bench.inject_ip(IpProtocol::Icmp, &message);
-}
-
 // proves 9293-3.9.2.2-1
 // proves 9293-3.9.2.2-3
 #[test]
@@ -413,10 +395,10 @@ fn icmp_errors_do_not_end_an_established_connection() {
     let mut bench = Bench::established(plain());
     bench.send(&[100]);
     for code in [0, 1, 2, 3, 13] {
-        icmp(&mut bench, code, 0, 1);
+        bench.inject_icmp(code, 0, 1);
     }
     // Of a segment that is not in flight.
-    icmp(&mut bench, 3, 0, 101);
+    bench.inject_icmp(3, 0, 101);
     bench.turn();
     assert_eq!(bench.state(), State::Established);
     assert_eq!(bench.stack.info(bench.id()).unwrap().soft_errors, 5);
@@ -427,11 +409,11 @@ fn icmp_errors_do_not_end_an_established_connection() {
 #[test]
 fn a_refusal_by_icmp_ends_an_open() {
     let mut bench = opening();
-    icmp(&mut bench, 1, 0, 0);
-    icmp(&mut bench, 3, 0, 7);
+    bench.inject_icmp(1, 0, 0);
+    bench.inject_icmp(3, 0, 7);
     bench.turn();
     assert_eq!(bench.state(), State::SynSent);
-    icmp(&mut bench, 3, 0, 0);
+    bench.inject_icmp(3, 0, 0);
     bench.turn();
     assert_eq!(bench.stack.close_reason(bench.id()), CloseReason::Refused);
 }
@@ -440,7 +422,7 @@ fn a_refusal_by_icmp_ends_an_open() {
 fn packet_too_big_cuts_what_is_in_flight() {
     let mut bench = Bench::established(plain());
     assert_eq!(bench.send(&[1000, 1000]).len(), 2);
-    icmp(&mut bench, 4, 640, 1);
+    bench.inject_icmp(4, 640, 1);
     let again = bench.turn();
     assert_eq!(
         brief(&again),
@@ -448,7 +430,7 @@ fn packet_too_big_cuts_what_is_in_flight() {
     );
     assert_eq!(bench.stack.emss(bench.id()), 600);
     // A larger one says nothing.
-    icmp(&mut bench, 4, 900, 1);
+    bench.inject_icmp(4, 900, 1);
     assert_eq!(bench.turn(), []);
     bench.recv(&seg("A", 1, 2001));
     assert!(bench.stack.all_acknowledged(bench.id()));

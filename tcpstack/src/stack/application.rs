@@ -146,9 +146,8 @@ impl<D: Device> Stack<D> {
         let _ = now;
         let Some(connection) = self.connection_mut(id) else { return };
         let before = connection.state;
-        match before {
-            State::Closed | State::TimeWait => {}
-            _ => self.reset_and_finish(id.index, before, CloseReason::Aborted),
+        if !before.is_over() {
+            self.reset_and_finish(id.index, before, CloseReason::Aborted);
         }
     }
 
@@ -156,7 +155,7 @@ impl<D: Device> Stack<D> {
     pub fn release(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection_mut(id) else { return };
         let before = connection.state;
-        if !matches!(before, State::Closed | State::TimeWait) {
+        if !before.is_over() {
             self.reset_and_finish(id.index, before, CloseReason::Aborted);
         }
         let Some(connection) = self.connection_mut(id) else { return };

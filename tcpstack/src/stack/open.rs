@@ -1,48 +1,62 @@
-//! LISTEN, passive opens from SYNs, active opens, and the ports for them.
+//! LISTEN, active opens, and the ports for them; `half_open` has what follows from a SYN.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{ConnectError, ConnectionId, ListenError, ListenerId, Reset, Slot, Stack, TIME_WAIT, Way};
+use super::{
+    ConnectError, ConnectionId, HALF_OPEN, ListenError, ListenerId, Reset, Slot, Stack, TIME_WAIT, Way,
+};
 use crate::addr;
-use crate::device::{Device, Frame};
+use crate::device::Device;
 use crate::flow::FlowKey;
 use crate::interface::{Route, TcpDatagram};
 use crate::seq::SeqNumber;
 use crate::tcp::connection::{Connection, Opening};
 use crate::tcp::isn;
-use crate::tcp::options::Options;
 use crate::tcp::segment::{Flags, Segment};
-use crate::tcp::state::Event;
 use crate::time::Instant;
 
 /// How long a four-tuple must have waited in TIME-WAIT to be used for an active open.
 const REUSE_AFTER: core::time::Duration = core::time::Duration::from_secs(1);
+
+/// Ports that are looked at before one in TIME-WAIT is used again.
+const PORT_TRIES: u32 = 64;
 
 /// How far the next connection's numbers begin above the last one's in TIME-WAIT.
 const REUSE_DISTANCE: u32 = 1 << 16;
 
 /// A port that is listened on.
 #[derive(Debug)]
-struct Listener {
+pub(super) struct Listener {
     local: SocketAddr,
     backlog: usize,
     /// Connections in SYN-RECEIVED.
-    half_open: usize,
+    pub(super) half_open: usize,
     /// Connections established that the application has not heard of.
     unreported: usize,
+}
+
+impl Listener {
+    /// Whether no more SYNs find room.
+    pub(super) fn is_full(&self) -> bool {
+        self.half_open + self.unreported >= self.backlog
+    }
+
+    /// Whether all of the backlog are connections that the application has not heard of.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.unreported >= self.backlog
+    }
 }
 
 /// The listeners of a stack: few, and looked for only by SYNs.
 #[derive(Debug)]
 pub(super) struct Listeners {
     places: Vec<(u32, Option<Listener>)>,
-    half_open: usize,
     max: usize,
 }
 
 impl Listeners {
     pub(super) fn new(max: usize) -> Self {
-        Self { places: Vec::new(), half_open: 0, max }
+        Self { places: Vec::new(), max }
     }
 
     /// The listener for a local address: one for exactly it, or one for any.
@@ -69,13 +83,11 @@ impl Listeners {
         let Some(listener) = self.get(id) else { return false };
         listener.half_open -= 1;
         listener.unreported += 1;
-        self.half_open -= 1;
         true
     }
 
     /// A connection in SYN-RECEIVED came to nothing.
     pub(super) fn gave_up(&mut self, id: ListenerId) {
-        self.half_open -= 1;
         if let Some(listener) = self.get(id) {
             listener.half_open -= 1;
         }
@@ -88,7 +100,7 @@ impl Listeners {
         }
     }
 
-    fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
+    pub(super) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
         let (generation, listener) = self.places.get_mut(id.index as usize)?;
         listener.as_mut().filter(|_| *generation == id.generation)
     }
@@ -199,7 +211,7 @@ impl<D: Device> Stack<D> {
         let key = FlowKey::of(local, remote);
         let after = match self.flows.get(&key) {
             None => None,
-            Some(index) if index & TIME_WAIT == 0 => return Err(ConnectError::InUse),
+            Some(index) if index & HALF_OPEN != TIME_WAIT => return Err(ConnectError::InUse),
             Some(index) => {
                 let entry = (index & !TIME_WAIT) as usize;
                 if !self.is_reusable(entry, now) {
@@ -221,67 +233,29 @@ impl<D: Device> Stack<D> {
         self.connection(id)?.listener
     }
 
-    /// A segment for no connection: a SYN for a listener, or something to be refused.
+    /// A segment for no connection: a SYN for a listener, the answer to a cookie, or something to
+    /// be refused.
     #[cold]
     pub(super) fn arrives_for_listener(
         &mut self,
         segment: &Segment,
-        datagram: &TcpDatagram<D::Frame>,
+        datagram: TcpDatagram<D::Frame>,
         device: &mut D,
         now: Instant,
     ) {
         let way: Way = (datagram.destination, datagram.source, datagram.source_mac);
         let is_syn = segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST);
-        if is_syn && self.open_passively(segment, datagram, None, now) {
+        if is_syn && self.open_passively(segment, &datagram, None, device, now) {
+            return;
+        }
+        if self.redeem_cookie(segment, datagram, device, now) {
             return;
         }
         self.counters.no_connection += 1;
         self.send_reset(Reset::answering(segment), segment, way, device, now);
     }
 
-    /// Makes a connection in SYN-RECEIVED of a SYN; false when nobody listens.
-    pub(super) fn open_passively(
-        &mut self,
-        segment: &Segment,
-        datagram: &TcpDatagram<D::Frame>,
-        after: Option<SeqNumber>,
-        now: Instant,
-    ) -> bool {
-        let local = SocketAddr::new(datagram.destination, segment.destination_port);
-        let remote = SocketAddr::new(datagram.source, segment.source_port);
-        let Some(id) = self.listeners.find(local) else { return false };
-        // The interface hands up nothing that is not from and for single hosts (req 9293-3.9.2.3-2).
-        if segment.source_port == 0 {
-            self.counters.malformed += 1;
-            return true;
-        }
-        let full = self.free.is_empty() && self.connections.len() >= self.config.connections_max;
-        if full || self.listeners.half_open >= self.config.half_open_max {
-            self.counters.half_open_full += 1;
-            return true;
-        }
-        let Some(listener) = self.listeners.get(id) else { return false };
-        if listener.half_open + listener.unreported >= listener.backlog {
-            self.counters.backlog_full += 1;
-            return true;
-        }
-        let Some(route) = self.interface.route(remote.ip()) else {
-            self.counters.half_open_full += 1;
-            return true;
-        };
-        listener.half_open += 1;
-        self.listeners.half_open += 1;
-
-        let opening = self.opening(local, remote, route, Some(id), after, now);
-        let mut connection = Connection::open(&opening, &self.config, now);
-        let options = Options::parse(segment.options(datagram.frame.bytes()));
-        connection.take_syn(segment.seq, &options, now, &self.config);
-        connection.step(Event::SynCrossed);
-        self.admit(opening.key(), connection);
-        true
-    }
-
-    fn opening(
+    pub(super) fn opening(
         &self,
         local: SocketAddr,
         remote: SocketAddr,
@@ -299,7 +273,7 @@ impl<D: Device> Stack<D> {
     }
 
     /// Gives a connection a place, and a turn to send its SYN.
-    fn admit(&mut self, key: FlowKey, connection: Connection<D::Frame>) -> ConnectionId {
+    pub(super) fn admit(&mut self, key: FlowKey, connection: Connection<D::Frame>) -> ConnectionId {
         let connection = Some(Box::new(connection));
         let index = match self.free.pop() {
             Some(index) => {
@@ -327,25 +301,34 @@ impl<D: Device> Stack<D> {
         fits: impl Fn(SocketAddr) -> bool,
     ) -> Result<SocketAddr, ConnectError> {
         let range = &self.config.ephemeral_ports;
-        self.port_turn = self.port_turn.wrapping_add(1);
-        let ports = isn::ephemeral_ports(&self.secret, range, ip, remote.ip(), remote.port(), self.port_turn);
-        let mut in_time_wait = None;
-        for port in ports.filter(|&port| port != 0) {
+        let destination = isn::PortDestination::new(&self.secret, ip, remote);
+        let turn = self.port_turns[destination.counter()];
+        let mut found = None;
+        let mut tried = 0;
+        for port in destination.ports(range, turn) {
+            tried += 1;
             let local = SocketAddr::new(ip, port);
-            if !fits(local) {
+            if port == 0 || !fits(local) {
                 continue;
             }
             match self.flows.peek(&FlowKey::of(local, remote)) {
-                None => return Ok(local),
-                Some(index) if index & TIME_WAIT != 0 && in_time_wait.is_none() => {
-                    in_time_wait =
-                        Some(local).filter(|_| self.is_reusable((index & !TIME_WAIT) as usize, now));
+                None => {
+                    found = Some(local);
+                    break;
+                }
+                Some(index) if index & HALF_OPEN == TIME_WAIT && found.is_none() => {
+                    found = Some(local).filter(|_| self.is_reusable((index & !TIME_WAIT) as usize, now));
                 }
                 Some(_) => {}
             }
+            // Where most ports wait, one of those that may be used again is as good as any.
+            if tried >= PORT_TRIES && found.is_some() {
+                break;
+            }
         }
+        self.port_turns[destination.counter()] = turn.wrapping_add(tried);
         // Better an old one again than none.
-        in_time_wait.ok_or_else(|| {
+        found.ok_or_else(|| {
             self.counters.ports_exhausted += 1;
             ConnectError::PortsExhausted
         })

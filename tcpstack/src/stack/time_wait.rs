@@ -28,10 +28,11 @@ impl<D: Device> Stack<D> {
             timestamps: connection.timestamps,
             since: now,
         };
-        let template = connection.template;
+        // The last word is an ACK of the peer's FIN, unless that was said in CLOSING already.
+        let owed = connection.ack.now && connection.template.is_some();
+        self.orphans -= usize::from(connection.released);
         connection.discard(&mut self.early);
-        // The FIN that brought us here is acknowledged on the entry's behalf.
-        connection.ack.now = template.is_some();
+        connection.ack.now = owed;
         connection.events.insert(Events::CLOSED);
         connection.reason = CloseReason::Graceful;
         self.timers.clear(index);
@@ -54,7 +55,7 @@ impl<D: Device> Stack<D> {
     ) {
         let entry = index as usize;
         let options = Options::parse(segment.options(datagram.frame.bytes()));
-        match self.time_wait.arrives(entry, segment, &options) {
+        match self.time_wait.arrives(entry, segment, &options, self.config.timestamps) {
             Verdict::Ignore => {}
             Verdict::Delete => self.forget_time_wait(entry),
             Verdict::Acknowledge { restart } => {
@@ -80,10 +81,11 @@ impl<D: Device> Stack<D> {
             }
             Verdict::Reopen => {
                 let remains = *self.time_wait.get(entry);
-                if self.listeners.find(remains.local).is_some() {
+                self.open_passively(segment, datagram, Some(remains.snd_nxt), device, now);
+                // The new connection has taken the old one's place, unless there was no room for it.
+                if self.flows.peek(&remains.key()) != Some(TIME_WAIT | index) {
                     self.counters.time_wait_recycled += 1;
-                    self.forget_time_wait(entry);
-                    self.open_passively(segment, datagram, Some(remains.snd_nxt), now);
+                    self.time_wait.remove(entry);
                 }
             }
         }

@@ -193,13 +193,6 @@ pub(crate) struct Opening {
     pub(crate) listener: Option<ListenerId>,
 }
 
-impl Opening {
-    /// The flow table's key.
-    pub(crate) fn key(&self) -> FlowKey {
-        FlowKey::of(self.local, self.remote)
-    }
-}
-
 impl<F: Frame> Connection<F> {
     /// A connection in SYN-SENT, its SYN due.
     pub(crate) fn open(opening: &Opening, config: &StackConfig, now: Instant) -> Self {
@@ -423,6 +416,6 @@ pub(crate) fn mss_of(mtu: usize, addr: IpAddr) -> u32 {
 }
 
 /// The MSS of a peer that does not say one.
-fn mss_default(addr: IpAddr) -> u32 {
+pub(crate) fn mss_default(addr: IpAddr) -> u32 {
     if addr.is_ipv4() { 536 } else { 1220 }
 }

@@ -41,6 +41,10 @@ counters! {
         accepted,
         /// Connections ended, for whatever reason.
         closed,
+        /// Connections given up in FIN-WAIT-2: let go of, and never closed by the peer.
+        fin_wait_2_timeouts,
+        /// Connections let go of and reset: the peer's data were lost, or there were too many.
+        orphans_reset,
         /// Active opens that found no free port.
         ports_exhausted,
         /// TIME-WAIT states cut short to make room or for a new connection.
@@ -55,6 +59,16 @@ counters! {
         backlog_full,
         /// Dropped: SYNs beyond the half-open table or the connection table.
         half_open_full,
+        /// Half-open connections given up: nobody acknowledged the SYN,ACK.
+        half_open_expired,
+        /// SYNs answered with a cookie.
+        syn_cookies_sent,
+        /// Connections made by a cookie.
+        syn_cookies_accepted,
+        /// Acknowledgments that could have been one of a cookie and were not.
+        syn_cookies_failed,
+        /// Dropped: SYNs beyond the limit of their source.
+        source_limited,
         /// Dropped: segments outside of the receive window.
         out_of_window,
         /// Dropped: segments with an acknowledgment that cannot be.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use arrayvec::ArrayVec;
 
 use super::congestion::{Flight, Response};
-use super::connection::Connection;
+use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::options::{Options, SACK_BLOCKS_MAX, SackBlock, TIMESTAMPS_LEN, Timestamps, leading_timestamps};
 use super::receiver::{EarlyBudget, Placement};
@@ -269,7 +269,7 @@ impl<F: Frame> Connection<F> {
 
     /// Our SYN was acknowledged and the peer's has come.
     fn synchronized(&mut self, segment: &Segment, context: &mut Context<'_>) {
-        let (sent_at, clean) = (self.sent_at, self.retries == 0);
+        let (sent_at, clean) = (self.sent_at, self.retries == 0 && self.sent_at != NEVER);
         self.sender.acknowledge(segment.ack, context.now);
         // req 9293-3.8.1-1: Karn's algorithm holds for SYNs too.
         if clean {

@@ -12,18 +12,23 @@
 //! | `sender` | send sequence space, records, SACK scoreboard |
 //! | `rto`, `congestion` | RFC 6298; RFC 5681, 6582, 6937 |
 //! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
+//! | `half_open`, `cookie` | connections of which only a SYN has come, and SYN cookies (RFC 4987) |
+//! | `limit`, `source` | how often something is answered, and a source may connect |
 //! | `time_wait` | connections that are over but for old segments |
 //!
 //! The [`stack`](crate::stack) owns the connections, finds them and gives them time.
 
 pub(crate) mod connection;
+pub(crate) mod cookie;
 mod counters;
+pub(crate) mod half_open;
 pub(crate) mod input;
 pub(crate) mod isn;
 pub(crate) mod limit;
 pub(crate) mod output;
 pub(crate) mod receiver;
 pub(crate) mod sender;
+pub(crate) mod source;
 pub(crate) mod time_wait;
 pub(crate) mod timers;
 

@@ -348,6 +348,8 @@ impl<F: Frame> Sender<F> {
             record.retransmitted = true;
             self.first_again &= index != 0;
             if index == self.resend {
+                // It may have been reported since it was given up.
+                self.sacked += if record.sacked { record.len } else { 0 };
                 self.resend += 1;
             } else if core::mem::take(&mut record.lost) {
                 self.lost -= record.len;

@@ -77,6 +77,11 @@ impl State {
         matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
+    /// Whether nothing is left to be said: the connection is closed, or waits for old segments.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Closed | Self::TimeWait)
+    }
+
     /// Whether the application may send more.
     pub fn may_send(self) -> bool {
         matches!(self, Self::Established | Self::CloseWait)

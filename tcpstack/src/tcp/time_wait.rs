@@ -128,20 +128,29 @@ impl TimeWait {
         self.entries.len()
     }
 
-    /// What `segment` does to this one.
-    pub(crate) fn arrives(&self, index: usize, segment: &Segment, options: &Options) -> Verdict {
+    /// What `segment` does to this one; `stamped` when timestamps are spoken here.
+    pub(crate) fn arrives(
+        &self,
+        index: usize,
+        segment: &Segment,
+        options: &Options,
+        stamped: bool,
+    ) -> Verdict {
         let remains = self.get(index);
         if segment.flags.contains(Flags::RST) {
             return if segment.seq == remains.rcv_nxt { Verdict::Delete } else { Verdict::Ignore };
         }
         if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
             // req 9293-3.6.1-4
-            // req 9293-3.6.1-5: by the timestamp if there is one, else by the sequence number.
-            let newer = match (remains.timestamps, options.timestamps) {
+            // req 9293-3.6.1-5: RFC 6191 section 2, but that a SYN too old is acknowledged, not
+            // dropped: a peer that means it resets the old connection, and its next SYN finds none.
+            let above = segment.seq.at_or_after(remains.rcv_nxt);
+            let newer = match (remains.timestamps, options.timestamps.filter(|_| stamped)) {
                 (Some(ours), Some(theirs)) if theirs.value != ours.recent => {
                     SeqNumber::new(theirs.value).after(SeqNumber::new(ours.recent))
                 }
-                _ => segment.seq.after(remains.rcv_nxt),
+                (None, Some(_)) => true,
+                _ => above,
             };
             return if newer { Verdict::Reopen } else { Verdict::Acknowledge { restart: false } };
         }
@@ -171,5 +180,114 @@ impl TimeWait {
             Some(entry) => entry.older = older,
             None => self.newest = older,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::connection::TimestampState;
+    use crate::tcp::options::Timestamps;
+
+    const RCV_NXT: SeqNumber = SeqNumber::new(5);
+
+    fn remains(port: u16, recent: Option<u32>) -> Remains {
+        let timestamps = recent.map(|recent| TimestampState {
+            recent,
+            recent_at: Instant::ZERO,
+            offset: 0,
+            last_ack: RCV_NXT,
+            echoed: 0,
+        });
+        Remains {
+            local: SocketAddr::from(([192, 0, 2, 1], 80)),
+            remote: SocketAddr::from(([192, 0, 2, 2], port)),
+            snd_nxt: SeqNumber::new(9),
+            rcv_nxt: RCV_NXT,
+            window: 1000,
+            timestamps,
+            since: Instant::ZERO,
+        }
+    }
+
+    fn segment(flags: Flags, seq: SeqNumber) -> Segment {
+        Segment {
+            source_port: 1,
+            destination_port: 80,
+            seq,
+            ack: SeqNumber::default(),
+            flags,
+            window: 1000,
+            header_len: 20,
+            payload_len: 0,
+        }
+    }
+
+    /// The paragraphs of RFC 6191 section 2; the previous connection's last timestamp is 100, the
+    /// number of its FIN 4.
+    // proves 9293-3.6.1-4
+    // proves 9293-3.6.1-5
+    #[test]
+    fn which_syns_begin_the_next_connection() {
+        let (old, new) = (RCV_NXT - 1, RCV_NXT);
+        for (recent, syn, seq, reopens) in [
+            (Some(100), Some(101), old, true),
+            (Some(100), Some(100), new, true),
+            (Some(100), Some(100), old, false),
+            (Some(100), Some(99), new, false),
+            (Some(100), None, new, true),
+            (Some(100), None, old, false),
+            (None, Some(1), old, true),
+            (None, None, new, true),
+            (None, None, old, false),
+        ] {
+            let mut table = TimeWait::new(4);
+            let index = table.insert(remains(1, recent), Instant::from_nanos(1));
+            let timestamps = syn.map(|value| Timestamps { value, echo: 0 });
+            let options = Options { timestamps, ..Options::default() };
+            let verdict = table.arrives(index, &segment(Flags::SYN, seq), &options, true);
+            let expected = if reopens { Verdict::Reopen } else { Verdict::Acknowledge { restart: false } };
+            assert_eq!(verdict, expected, "{recent:?} {syn:?} {seq}");
+        }
+        // Timestamps that we do not speak count for nothing.
+        let mut table = TimeWait::new(4);
+        let index = table.insert(remains(1, None), Instant::from_nanos(1));
+        let options = Options { timestamps: Some(Timestamps { value: 1, echo: 0 }), ..Options::default() };
+        let verdict = table.arrives(index, &segment(Flags::SYN, old), &options, false);
+        assert_eq!(verdict, Verdict::Acknowledge { restart: false });
+    }
+
+    #[test]
+    fn only_an_exact_reset_and_the_fin_again_do_anything_else() {
+        let mut table = TimeWait::new(4);
+        let index = table.insert(remains(1, None), Instant::from_nanos(1));
+        let none = Options::default();
+        for (flags, seq, verdict) in [
+            (Flags::RST, RCV_NXT, Verdict::Delete),
+            (Flags::RST, RCV_NXT + 1, Verdict::Ignore),
+            (Flags::RST, RCV_NXT - 1, Verdict::Ignore),
+            (Flags::ACK, RCV_NXT, Verdict::Ignore),
+            (Flags::ACK, RCV_NXT + 1, Verdict::Acknowledge { restart: false }),
+            (Flags::FIN | Flags::ACK, RCV_NXT - 1, Verdict::Acknowledge { restart: true }),
+            (Flags::SYN | Flags::ACK, RCV_NXT + 7, Verdict::Acknowledge { restart: false }),
+        ] {
+            assert_eq!(table.arrives(index, &segment(flags, seq), &none, true), verdict, "{flags:?} {seq}");
+        }
+    }
+
+    #[test]
+    fn all_wait_in_the_order_in_which_they_began_last() {
+        let mut table = TimeWait::new(3);
+        let at = Instant::from_nanos;
+        let [a, b, c] = [1, 2, 3].map(|n| table.insert(remains(n, None), at(n.into())));
+        assert!(table.is_full());
+        assert_eq!((table.expired(at(0)), table.expired(at(1)), table.next()), (None, Some(a), Some(at(1))));
+        table.restart(a, at(4));
+        assert_eq!(table.oldest(), Some(b));
+        assert_eq!(table.remove(c).remote.port(), 3);
+        assert_eq!(table.remove(b).remote.port(), 2);
+        assert_eq!((table.oldest(), table.next(), table.len()), (Some(a), Some(at(4)), 1));
+        table.remove(a);
+        assert_eq!((table.oldest(), table.len()), (None, 0));
     }
 }

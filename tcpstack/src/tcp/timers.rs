@@ -1,8 +1,9 @@
 //! What happens when a connection's time has come: retransmission (RFC 6298 section 5),
-//! zero-window probes (RFC 9293 section 3.8.6.1) and keep-alives (section 3.8.4).
+//! zero-window probes (RFC 9293 section 3.8.6.1), keep-alives (section 3.8.4) and the end of
+//! FIN-WAIT-2.
 //!
-//! One of the three runs at a time: the first while anything is unacknowledged, the second
-//! while something waits for the window, the third otherwise.
+//! One of them runs at a time: the first while anything is unacknowledged, the second while
+//! something waits for the window, otherwise the third, or the last when nobody waits any more.
 
 use core::time::Duration;
 
@@ -34,6 +35,8 @@ pub(crate) enum Timer {
         /// Probes sent.
         probes: u8,
     },
+    /// Until a peer that does not close, and whose data nobody wants, is given up (FIN-WAIT-2).
+    Linger(Instant),
     /// Until the next keep-alive probe.
     Keepalive {
         /// When it is sent.
@@ -49,7 +52,10 @@ impl Timer {
     pub(crate) fn expires(self) -> Instant {
         match self {
             Self::Off => NEVER,
-            Self::Retransmit(at) | Self::Persist { at, .. } | Self::Keepalive { at, .. } => at,
+            Self::Retransmit(at)
+            | Self::Linger(at)
+            | Self::Persist { at, .. }
+            | Self::Keepalive { at, .. } => at,
         }
     }
 }
@@ -84,6 +90,10 @@ impl<F: Frame> Connection<F> {
             Timer::Off => Expired::Nothing,
             Timer::Retransmit(_) => self.retransmission_timeout(now, config, counters),
             Timer::Persist { probes, .. } => self.persist_timeout(probes, now, config, counters),
+            Timer::Linger(_) => {
+                counters.fin_wait_2_timeouts += 1;
+                Expired::GiveUp(CloseReason::TimedOut)
+            }
             Timer::Keepalive { probes, .. } => self.keepalive_timeout(probes, now, counters),
         }
     }
@@ -102,6 +112,9 @@ impl<F: Frame> Connection<F> {
             if !matches!(self.timer, Timer::Persist { .. }) {
                 self.timer = Timer::Persist { at: now + self.rto.value(), probes: 0 };
             }
+            return;
+        }
+        if matches!(self.timer, Timer::Linger(_)) {
             return;
         }
         match self.keepalive.filter(|_| self.state.is_synchronized()) {
@@ -138,7 +151,8 @@ impl<F: Frame> Connection<F> {
             }
             _ => {
                 // A closed window is no failure as long as the peer answers (req 9293-3.8.6-4).
-                let since = if self.sender.wnd == 0 { self.heard_at } else { self.progress_at };
+                let patient = self.sender.wnd == 0 && !self.released;
+                let since = if patient { self.heard_at } else { self.progress_at };
                 if now - since >= config.user_timeout && self.retries >= RETRIES_MIN {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
@@ -172,7 +186,9 @@ impl<F: Frame> Connection<F> {
         config: &StackConfig,
         counters: &mut TcpCounters,
     ) -> Expired {
-        if now - self.heard_at >= config.user_timeout && probes >= RETRIES_MIN {
+        // Nobody waits for what an orphan still has to say, so answers alone do not keep it.
+        let since = if self.released { self.progress_at } else { self.heard_at };
+        if now - since >= config.user_timeout && probes >= RETRIES_MIN {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
         let interval = self.rto.value().saturating_mul(1 << probes.saturating_add(1).min(20));

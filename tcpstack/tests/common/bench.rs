@@ -36,10 +36,25 @@ pub struct Seg {
     pub sack: Vec<(u32, u32)>,
     /// Value and echo of the Timestamps option.
     pub timestamps: Option<(u32, u32)>,
+    /// The options of a SYN of the stack; those of the peer's are the bench's.
+    pub mss: Option<u16>,
+    pub scale: Option<u8>,
+    pub sack_permitted: bool,
 }
 
 pub fn seg(flags: &'static str, seq: u32, ack: u32) -> Seg {
-    Seg { flags, seq, ack, window: 60_000, payload: Vec::new(), sack: Vec::new(), timestamps: None }
+    Seg {
+        flags,
+        seq,
+        ack,
+        window: 60_000,
+        payload: Vec::new(),
+        sack: Vec::new(),
+        timestamps: None,
+        mss: None,
+        scale: None,
+        sack_permitted: false,
+    }
 }
 
 impl Seg {
@@ -77,6 +92,10 @@ pub struct Bench {
     pub mss: Option<u16>,
     pub scale: Option<u8>,
     pub sack_permitted: bool,
+    /// Where the peer sends from; the Ethernet address stays.
+    pub remote: ([u8; 4], u16),
+    /// Segments that the stack sent elsewhere.
+    pub elsewhere: usize,
 }
 
 pub fn plain() -> StackConfig {
@@ -87,6 +106,11 @@ pub fn plain() -> StackConfig {
         receive_window: 20_000,
         ..StackConfig::default()
     }
+}
+
+/// The same without retransmissions in the first second.
+pub fn calm() -> StackConfig {
+    StackConfig { rto_initial: 1000 * MS, rto_min: 1000 * MS, ..plain() }
 }
 
 impl Bench {
@@ -109,6 +133,8 @@ impl Bench {
             mss: Some(1000),
             scale: None,
             sack_permitted: false,
+            remote: (THEIRS, PEER_PORT),
+            elsewhere: 0,
         };
         bench.pass(3000 * MS);
         bench
@@ -116,16 +142,24 @@ impl Bench {
 
     /// Lets time pass; what the stack sends meanwhile is returned.
     pub fn pass(&mut self, span: Duration) -> Vec<Seg> {
+        self.pass_timed(span).into_iter().map(|(_, segment)| segment).collect()
+    }
+
+    /// The same, with the times at which the segments were sent.
+    pub fn pass_timed(&mut self, span: Duration) -> Vec<(Instant, Seg)> {
         let until = self.now + span;
         let mut all = Vec::new();
         loop {
-            all.extend(self.turn());
+            all.extend(self.turn().into_iter().map(|segment| (self.now, segment)));
+            // What the peer answered to that, without delay.
+            all.extend(self.turn().into_iter().map(|segment| (self.now, segment)));
             let next = self.stack.poll_at(self.now).unwrap_or(until);
             if next > until || (self.now >= until) {
                 self.now = until;
                 // What the peer answered to the last turn.
-                all.extend(self.turn());
-                all.extend(self.turn());
+                for _ in 0..2 {
+                    all.extend(self.turn().into_iter().map(|segment| (self.now, segment)));
+                }
                 return all;
             }
             self.now = next.max(self.now + Duration::from_micros(1)).min(until);
@@ -208,6 +242,10 @@ impl Bench {
                     &ChecksumCapabilities::default(),
                 )
                 .expect("the stack sends good segments");
+                if (destination.octets(), repr.dst_port) != self.remote {
+                    self.elsewhere += 1;
+                    return None;
+                }
                 Some(self.relative(&tcp, &repr))
             }
             _ => None,
@@ -241,6 +279,9 @@ impl Bench {
             payload: repr.payload.to_vec(),
             sack: sack.collect(),
             timestamps: repr.timestamp.map(|timestamp| (timestamp.tsval, timestamp.tsecr)),
+            mss: repr.max_seg_size,
+            scale: repr.window_scale,
+            sack_permitted: repr.sack_permitted,
         }
     }
 
@@ -276,7 +317,7 @@ impl Bench {
             *place = Some((iss.wrapping_add(start), iss.wrapping_add(end)));
         }
         let repr = TcpRepr {
-            src_port: PEER_PORT,
+            src_port: self.remote.1,
             dst_port: PORT,
             control: match () {
                 () if has('S') => TcpControl::Syn,
@@ -298,7 +339,7 @@ impl Bench {
         let mut octets = vec![0; repr.buffer_len()];
         repr.emit(
             &mut TcpPacket::new_unchecked(&mut octets[..]),
-            &IpAddress::Ipv4(THEIRS.into()),
+            &IpAddress::Ipv4(self.remote.0.into()),
             &IpAddress::Ipv4(OURS.into()),
             &ChecksumCapabilities::default(),
         );
@@ -308,7 +349,7 @@ impl Bench {
     /// The peer sends an IP packet.
     pub fn inject_ip(&mut self, protocol: IpProtocol, payload: &[u8]) {
         let ip = Ipv4Repr {
-            src_addr: THEIRS.into(),
+            src_addr: self.remote.0.into(),
             dst_addr: OURS.into(),
             next_header: protocol,
             payload_len: payload.len(),
@@ -322,6 +363,24 @@ impl Bench {
         ip.emit(&mut packet, &ChecksumCapabilities::default());
         packet.payload_mut().copy_from_slice(payload);
         self.wire.inject(0, &octets);
+    }
+
+    /// An ICMP error from a router about a segment of ours with the number `seq`.
+    pub fn inject_icmp(&mut self, code: u8, mtu: u16, seq: u32) {
+        let mut quoted = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        quoted.extend_from_slice(&OURS);
+        quoted.extend_from_slice(&THEIRS);
+        quoted.extend_from_slice(&PORT.to_be_bytes());
+        quoted.extend_from_slice(&PEER_PORT.to_be_bytes());
+        quoted.extend_from_slice(&self.iss.unwrap().wrapping_add(seq).to_be_bytes());
+        let header_sum = tcpstack::checksum::finish(tcpstack::checksum::sum(&quoted[..20]));
+        quoted[10..12].copy_from_slice(&header_sum.to_be_bytes());
+        let mut message = vec![3, code, 0, 0, 0, 0];
+        message.extend_from_slice(&mtu.to_be_bytes());
+        message.extend_from_slice(&quoted);
+        let sum = tcpstack::checksum::finish(tcpstack::checksum::sum(&message));
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        self.inject_ip(IpProtocol::Icmp, &message);
     }
 
     /// Up to ESTABLISHED by a passive open; sequence numbers go on at 1 on both sides.

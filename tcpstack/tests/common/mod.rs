@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod stream;
 pub mod tap;
+pub mod trace;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -184,6 +185,7 @@ impl World {
         self.run_for(Duration::from_secs(120));
         for host in &self.hosts {
             assert_eq!(host.stack.connections().count(), 0, "a connection is left");
+            assert_eq!(host.stack.half_open_len(), 0, "a half-open connection is left");
             assert_eq!(host.stack.time_wait_len(), 0, "a TIME-WAIT is left");
             assert_eq!(host.stack.early_frames(), 0, "an early frame is left");
         }

@@ -191,6 +191,25 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A partial acknowledgment repeats the first record though SACK has reported it: it is in flight
+/// again, and reported as before.
+#[test]
+fn a_reported_record_that_is_sent_again_after_a_timeout_stays_counted() {
+    let mut frames = frames(100);
+    let mut sender = sender(0);
+    for _ in 0..3 {
+        queue(&mut sender, &frames, 100);
+    }
+    while send(&mut sender, &mut frames, 1000, Instant::ZERO, None).is_some() {}
+    sender.resend_all();
+    sender.mark_sacked(&[SackBlock { start: sender.una, end: sender.una + 100 }]);
+    sender.repeat_first(None);
+    assert!(send(&mut sender, &mut frames, 100, Instant::ZERO, None).is_some());
+    assert_eq!((sender.resend, sender.sacked, sender.flight()), (1, 100, 0));
+    sender.acknowledge(sender.una + 100, Instant::ZERO);
+    assert_eq!(sender.sacked, 0);
+}
+
 proptest! {
     /// Whatever happens, the counts are what the records say, and no octet changes its place.
     #[test]
