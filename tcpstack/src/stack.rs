@@ -30,6 +30,7 @@ use crate::queue::TransmitQueue;
 use crate::seq::SeqNumber;
 use crate::tcp::TcpCounters;
 use crate::tcp::connection::{Connection, NEVER};
+use crate::tcp::ecn::NOT_ECT;
 use crate::tcp::input::{Context, Outcome, Reset};
 use crate::tcp::limit::RateLimit;
 use crate::tcp::options::Options;
@@ -224,10 +225,14 @@ impl<D: Device> Stack<D> {
         device: &mut D,
         now: Instant,
     ) {
-        let TcpDatagram { frame, source, destination, source_mac, .. } = datagram;
+        let TcpDatagram { frame, source, destination, ecn, source_mac, .. } = datagram;
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        if connection.ecn.turns(ecn) && connection.owes_ack_before(segment) {
+            self.acknowledge_before(index, device, now);
+        }
         let Some(connection) = slot(&mut self.connections, index) else { return };
         let mut context =
-            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early };
+            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early, ecn };
         let before = connection.state;
         let outcome = connection.arrives(segment, frame, &mut context);
         let after = connection.state;
@@ -264,6 +269,22 @@ impl<D: Device> Stack<D> {
         }
         self.changed(index, before, now);
         self.publish(index);
+    }
+
+    /// Sends an ACK for what came before the marks changed (RFC 8257 section 3.2).
+    #[cold]
+    fn acknowledge_before(&mut self, index: u32, device: &mut D, now: Instant) {
+        let Some(connection) = slot(&mut self.connections, index) else { return };
+        let mut egress = Egress {
+            device,
+            interface: &mut self.interface,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            config: &self.config,
+            now,
+            offload: self.offload,
+        };
+        connection.send_ack(&mut egress);
     }
 
     /// What follows from a change of state.
@@ -517,7 +538,7 @@ impl<D: Device> Stack<D> {
             return false;
         };
         let template = self.interface.header_to(mac, local, remote);
-        wrap(&mut frame, header, &options.emit(), &template, self.offload);
+        wrap(&mut frame, header, &options.emit(), &template, NOT_ECT, self.offload);
         self.counters.segments_sent += 1;
         self.out.push(frame).is_ok()
     }

@@ -276,6 +276,7 @@ impl<D: Device> Stack<D> {
         let mut connection = Connection::open(&opening, &self.config, now);
         let options = Options::parse(segment.options(datagram.frame.bytes()));
         connection.take_syn(segment.seq, &options, now, &self.config);
+        connection.ecn.take_syn(segment.flags, false);
         connection.step(Event::SynCrossed);
         self.admit(opening.key(), connection);
         true

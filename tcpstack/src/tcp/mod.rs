@@ -10,7 +10,9 @@
 //! | `timers` | retransmission, persist, keep-alive |
 //! | `receiver` | receive sequence space, reassembly, window |
 //! | `sender` | send sequence space, records, SACK scoreboard |
-//! | `rto`, `congestion` | RFC 6298; RFC 5681, 6582, 6937 |
+//! | `rto` | RFC 6298 |
+//! | `congestion` | the congestion window (RFC 5681, 6582, 6937, 9438, 8257, 9406) |
+//! | `ecn` | congestion marks (RFC 3168) |
 //! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
 //! | `time_wait` | connections that are over but for old segments |
 //!
@@ -28,6 +30,7 @@ pub(crate) mod time_wait;
 pub(crate) mod timers;
 
 pub mod congestion;
+pub mod ecn;
 pub mod options;
 pub mod rto;
 pub mod segment;

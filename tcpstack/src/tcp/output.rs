@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Offer};
 use super::counters::TcpCounters;
+use super::ecn::NOT_ECT;
 use super::options::{OptionOctets, Options, emit_timestamps};
 use super::receiver::Receiver;
 use super::segment::{CHECKSUM, Flags, HEADER_LEN, Header};
@@ -65,6 +66,7 @@ impl<F: Frame> Connection<F> {
             _ => {}
         }
         let progress = self.send_records(egress);
+        self.congestion.used(self.sender.una, self.sender.nxt, self.sender.flight());
         if progress == Progress::Done && self.sender.fin_is_next() && !self.send_fin(egress) {
             return Progress::Again;
         }
@@ -160,15 +162,16 @@ impl<F: Frame> Connection<F> {
             let record = self.sender.record(index);
             let (seq, len) = (record.seq, record.len);
             let flags = if record.push { Flags::ACK | Flags::PSH } else { Flags::ACK };
+            let again = self.sender.was_sent(index);
+            let (flags, ecn) = self.mark(flags, again);
             let header = self.header(seq, flags);
             let header_len = match &self.timestamps {
-                None => wrap(&mut frame, &header, &[], &template, egress.offload),
+                None => wrap(&mut frame, &header, &[], &template, ecn, egress.offload),
                 Some(state) => {
                     let options = emit_timestamps(state.stamp(egress.now));
-                    wrap(&mut frame, &header, &options, &template, egress.offload)
+                    wrap(&mut frame, &header, &options, &template, ecn, egress.offload)
                 }
             };
-            let again = self.sender.was_sent(index);
             let held = frame.hold(header_len);
             self.sender.keep(index, held, egress.now);
             self.congestion.sent(len);
@@ -179,6 +182,7 @@ impl<F: Frame> Connection<F> {
             egress.counters.octets_sent += u64::from(len);
             if again {
                 self.retransmits += 1;
+                self.congestion.repeated(self.timestamps.map(|state| state.stamp(egress.now).value));
                 egress.counters.retransmissions += 1;
             }
             if seq == self.sender.una && !again {
@@ -262,7 +266,7 @@ impl<F: Frame> Connection<F> {
         };
         let header =
             if flags.contains(Flags::SYN) { self.syn_header(flags) } else { self.header(seq, flags) };
-        wrap(&mut frame, &header, &options, &template, egress.offload);
+        wrap(&mut frame, &header, &options, &template, NOT_ECT, egress.offload);
         if egress.out.push(frame).is_err() {
             unreachable!("there was room just now");
         }
@@ -284,7 +288,7 @@ impl<F: Frame> Connection<F> {
             destination_port: self.remote.port(),
             seq,
             ack: self.receiver.nxt,
-            flags,
+            flags: flags | self.ecn.echo,
             window: self.receiver.advertise(),
         }
     }
@@ -296,7 +300,7 @@ impl<F: Frame> Connection<F> {
             destination_port: self.remote.port(),
             seq: self.iss,
             ack: if acknowledges { self.receiver.nxt } else { SeqNumber::default() },
-            flags,
+            flags: self.ecn.syn_flags(flags, self.retries > 0),
             window: self.receiver.syn_window(),
         }
     }
@@ -335,6 +339,7 @@ pub(crate) fn wrap<F: Frame>(
     header: &Header,
     options: &[u8],
     template: &HeaderTemplate,
+    ecn: u8,
     offload: bool,
 ) -> usize {
     let transport_len = HEADER_LEN + options.len();
@@ -349,7 +354,7 @@ pub(crate) fn wrap<F: Frame>(
         checksum::finish(checksum::combine(pseudo, checksum::sum(octets)))
     };
     octets[CHECKSUM].copy_from_slice(&field.to_be_bytes());
-    template.write(frame, 0, 0);
+    template.write(frame, ecn, 0);
     let (link_len, network_len) = (template.link_len(), template.network_len());
     if offload {
         let octets = |len| u8::try_from(len).expect("a header is shorter than 256 octets");
