@@ -36,10 +36,26 @@ pub struct Seg {
     pub sack: Vec<(u32, u32)>,
     /// Value and echo of the Timestamps option.
     pub timestamps: Option<(u32, u32)>,
+    /// The ECE and CWR flags.
+    pub ece: bool,
+    pub cwr: bool,
+    /// The two ECN bits of the IP header.
+    pub ecn: u8,
 }
 
 pub fn seg(flags: &'static str, seq: u32, ack: u32) -> Seg {
-    Seg { flags, seq, ack, window: 60_000, payload: Vec::new(), sack: Vec::new(), timestamps: None }
+    Seg {
+        flags,
+        seq,
+        ack,
+        window: 60_000,
+        payload: Vec::new(),
+        sack: Vec::new(),
+        timestamps: None,
+        ece: false,
+        cwr: false,
+        ecn: 0,
+    }
 }
 
 impl Seg {
@@ -55,6 +71,21 @@ impl Seg {
 
     pub fn timestamps(mut self, value: u32, echo: u32) -> Self {
         self.timestamps = Some((value, echo));
+        self
+    }
+
+    pub fn ece(mut self) -> Self {
+        self.ece = true;
+        self
+    }
+
+    pub fn cwr(mut self) -> Self {
+        self.cwr = true;
+        self
+    }
+
+    pub fn ecn(mut self, ecn: u8) -> Self {
+        self.ecn = ecn;
         self
     }
 
@@ -208,7 +239,7 @@ impl Bench {
                     &ChecksumCapabilities::default(),
                 )
                 .expect("the stack sends good segments");
-                Some(self.relative(&tcp, &repr))
+                Some(self.relative(&tcp, &repr).ecn(ip.ecn()))
             }
             _ => None,
         }
@@ -241,6 +272,9 @@ impl Bench {
             payload: repr.payload.to_vec(),
             sack: sack.collect(),
             timestamps: repr.timestamp.map(|timestamp| (timestamp.tsval, timestamp.tsecr)),
+            ece: tcp.ece(),
+            cwr: tcp.cwr(),
+            ecn: 0,
         }
     }
 
@@ -296,17 +330,22 @@ impl Bench {
             payload: &segment.payload,
         };
         let mut octets = vec![0; repr.buffer_len()];
-        repr.emit(
-            &mut TcpPacket::new_unchecked(&mut octets[..]),
-            &IpAddress::Ipv4(THEIRS.into()),
-            &IpAddress::Ipv4(OURS.into()),
-            &ChecksumCapabilities::default(),
-        );
-        self.inject_ip(IpProtocol::Tcp, &octets);
+        let (source, destination) = (IpAddress::Ipv4(THEIRS.into()), IpAddress::Ipv4(OURS.into()));
+        let mut packet = TcpPacket::new_unchecked(&mut octets[..]);
+        repr.emit(&mut packet, &source, &destination, &ChecksumCapabilities::default());
+        packet.set_ece(segment.ece);
+        packet.set_cwr(segment.cwr);
+        packet.fill_checksum(&source, &destination);
+        self.inject_marked(IpProtocol::Tcp, &octets, segment.ecn);
     }
 
     /// The peer sends an IP packet.
     pub fn inject_ip(&mut self, protocol: IpProtocol, payload: &[u8]) {
+        self.inject_marked(protocol, payload, 0);
+    }
+
+    /// The same, with these ECN bits.
+    pub fn inject_marked(&mut self, protocol: IpProtocol, payload: &[u8], ecn: u8) {
         let ip = Ipv4Repr {
             src_addr: THEIRS.into(),
             dst_addr: OURS.into(),
@@ -321,6 +360,8 @@ impl Bench {
         let mut packet = Ipv4Packet::new_unchecked(ethernet.payload_mut());
         ip.emit(&mut packet, &ChecksumCapabilities::default());
         packet.payload_mut().copy_from_slice(payload);
+        packet.set_ecn(ecn);
+        packet.fill_checksum();
         self.wire.inject(0, &octets);
     }
 
