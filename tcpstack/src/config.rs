@@ -47,6 +47,9 @@ pub struct StackConfig {
     pub congestion: CongestionControl,
     /// When congestion marks are used instead of losses (RFC 3168).
     pub ecn: Ecn,
+    /// Whether a window is sent over its round trip and not in bursts; for paths whose queues are
+    /// short and whose round trips are not.
+    pub pacing: bool,
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window: u32,
     /// Whether an idle connection starts again from the initial window (RFC 5681 section 4.1).
@@ -104,6 +107,7 @@ impl Default for StackConfig {
             // req 9293-3.8.2-2
             congestion: CongestionControl::Cubic,
             ecn: Ecn::Accept,
+            pacing: false,
             initial_window: 10,
             restart_after_idle: true,
             timestamps: true,

@@ -228,9 +228,17 @@ impl<D: Device> Stack<D> {
         let TcpDatagram { frame, source, destination, ecn, source_mac, .. } = datagram;
         let Some(connection) = slot(&mut self.connections, index) else { return };
         if connection.ecn.turns(ecn) && connection.owes_ack_before(segment) {
-            self.acknowledge_before(index, device, now);
+            // For what came before the marks changed (RFC 8257 section 3.2).
+            connection.send_ack(&mut Egress {
+                device,
+                interface: &mut self.interface,
+                out: &mut self.out,
+                counters: &mut self.counters,
+                config: &self.config,
+                now,
+                offload: self.offload,
+            });
         }
-        let Some(connection) = slot(&mut self.connections, index) else { return };
         let mut context =
             Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early, ecn };
         let before = connection.state;
@@ -269,22 +277,6 @@ impl<D: Device> Stack<D> {
         }
         self.changed(index, before, now);
         self.publish(index);
-    }
-
-    /// Sends an ACK for what came before the marks changed (RFC 8257 section 3.2).
-    #[cold]
-    fn acknowledge_before(&mut self, index: u32, device: &mut D, now: Instant) {
-        let Some(connection) = slot(&mut self.connections, index) else { return };
-        let mut egress = Egress {
-            device,
-            interface: &mut self.interface,
-            out: &mut self.out,
-            counters: &mut self.counters,
-            config: &self.config,
-            now,
-            offload: self.offload,
-        };
-        connection.send_ack(&mut egress);
     }
 
     /// What follows from a change of state.
@@ -393,7 +385,7 @@ impl<D: Device> Stack<D> {
             offload: self.offload,
         };
         match connection.expire(now, &self.config, egress.counters) {
-            Expired::Nothing if !connection.ack.is_due(now) => {
+            Expired::Nothing if !connection.pacer.take_due(now) && !connection.ack.is_due(now) => {
                 self.schedule(index);
                 return;
             }

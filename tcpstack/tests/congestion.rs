@@ -226,3 +226,52 @@ fn a_late_answer_takes_the_timeout_back() {
     assert_eq!(counters.retransmissions, counters.timeouts);
     assert!(path.info(0).cwnd >= before.cwnd, "{before:?} {:?}", path.info(0));
 }
+
+#[test]
+fn a_paced_window_takes_its_round_trip() {
+    let octets_a_millisecond = |pacing| {
+        let config = StackConfig { pacing, ..with(Cubic) };
+        let mut path = Path::new(PathPlan::default(), &config);
+        path.add_flow();
+        (0..20).map(|_| path.run(MS)[0]).max().unwrap()
+    };
+    // Ten segments in 20 ms, sent at twice that rate; or all at once.
+    assert_eq!(octets_a_millisecond(false), 10 * 1448);
+    // A quantum of two segments, and one that its time has come for.
+    assert!(octets_a_millisecond(true) <= 3 * 1448);
+}
+
+#[test]
+fn pacing_makes_do_with_a_short_queue() {
+    for algorithm in [NewReno, Cubic] {
+        let goodput = |pacing| {
+            // A twenty-fifth of what fills the path.
+            let plan = PathPlan { queue: 100_000, ..PathPlan::default() };
+            let config = StackConfig { pacing, ..with(algorithm) };
+            let mut path = Path::new(plan, &config);
+            path.add_flow();
+            path.utilization(1000 * MS)
+        };
+        let (paced, bursts) = (goodput(true), goodput(false));
+        assert!(paced > 2 * bursts && paced > 300, "{algorithm:?} {paced} {bursts}");
+    }
+}
+
+#[test]
+fn pacing_costs_no_goodput() {
+    for (bandwidth, rtt_us, loss_ppm) in
+        [(10_000_000_000, 200, 0), (1_000_000_000, 1000, 0), (100_000_000, 2000, 1000)]
+    {
+        let goodput = |pacing| {
+            let rtt = Duration::from_micros(rtt_us);
+            let plan = PathPlan { bandwidth, rtt, loss_ppm, ..PathPlan::default() };
+            let config = StackConfig { pacing, ..with(Cubic) };
+            let mut path = Path::new(plan, &config);
+            path.add_flow();
+            path.run(50 * MS);
+            path.utilization(if bandwidth > 1_000_000_000 { 50 * MS } else { 300 * MS })
+        };
+        let (paced, bursts) = (goodput(true), goodput(false));
+        assert!(paced * 100 >= bursts * 95, "{bandwidth} {paced} {bursts}");
+    }
+}

@@ -7,6 +7,7 @@ use super::congestion::Congestion;
 use super::ecn::EcnState;
 use super::limit::RateLimit;
 use super::options::{Options, TIMESTAMPS_LEN, Timestamps};
+use super::pacing::Pacer;
 use super::receiver::{EarlyBudget, Receiver};
 use super::rto::Rto;
 use super::segment::HEADER_LEN;
@@ -58,6 +59,7 @@ pub(crate) struct Connection<F: Frame> {
     pub(crate) sender: Sender<F>,
     pub(crate) congestion: Congestion,
     pub(crate) ecn: EcnState,
+    pub(crate) pacer: Pacer,
     pub(crate) rto: Rto,
     pub(crate) timer: Timer,
     /// When the stack's timer wheel will look at this connection.
@@ -231,6 +233,7 @@ impl<F: Frame> Connection<F> {
                 iss,
             ),
             ecn: EcnState::new(config),
+            pacer: Pacer::new(),
             rto: Rto::new(config.rto_initial, config.rto_min, config.rto_max),
             timer: Timer::Off,
             wheel_at: NEVER,
@@ -385,7 +388,7 @@ impl<F: Frame> Connection<F> {
     /// When this connection must be looked at again.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        self.timer.expires().min(self.ack.at)
+        self.timer.expires().min(self.ack.at).min(self.pacer.wake_at)
     }
 
     /// The key of the flow table.

@@ -13,6 +13,7 @@
 //! | `rto` | RFC 6298 |
 //! | `congestion` | the congestion window (RFC 5681, 6582, 6937, 9438, 8257, 9406) |
 //! | `ecn` | congestion marks (RFC 3168) |
+//! | `pacing` | a window over its round trip |
 //! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
 //! | `time_wait` | connections that are over but for old segments |
 //!
@@ -24,6 +25,7 @@ pub(crate) mod input;
 pub(crate) mod isn;
 pub(crate) mod limit;
 pub(crate) mod output;
+pub(crate) mod pacing;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod time_wait;

@@ -140,10 +140,17 @@ impl<F: Frame> Connection<F> {
             self.congestion.restart(window);
         }
         let Some(template) = self.template else { return Progress::Waiting };
+        let pacing = egress.config.pacing;
+        if pacing {
+            self.pace(egress.now);
+        }
         for _ in 0..TURN_MAX {
             let Some(index) = self.sender.next(self.congestion.window()) else {
                 return Progress::Done;
             };
+            if pacing && self.is_held_back(index, egress.now) {
+                return Progress::Done;
+            }
             if egress.out.room() == 0 {
                 return Progress::Again;
             }
@@ -175,6 +182,9 @@ impl<F: Frame> Connection<F> {
             let held = frame.hold(header_len);
             self.sender.keep(index, held, egress.now);
             self.congestion.sent(len);
+            if pacing {
+                self.pacer.spend(len);
+            }
             if egress.out.push(frame).is_err() {
                 unreachable!("there was room just now");
             }

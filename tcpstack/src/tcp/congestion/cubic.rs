@@ -71,9 +71,9 @@ impl Cubic {
         }
         // Without an acknowledgment for two round trips the window was idle (RFC 9438 section 5.8).
         let rtt_ns = flight.srtt_ns;
-        let silent = flight.now - self.last;
-        if silent.as_nanos() > u128::from(rtt_ns) * 2 {
-            self.epoch += silent;
+        let silent_ns = flight.now.as_nanos().saturating_sub(self.last.as_nanos());
+        if silent_ns > rtt_ns.saturating_mul(2) {
+            self.epoch = Instant::from_nanos(self.epoch.as_nanos().saturating_add(silent_ns));
         }
         self.last = flight.now;
 

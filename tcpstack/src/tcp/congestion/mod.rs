@@ -325,6 +325,15 @@ impl Congestion {
         self.window.cwnd + self.window.mss * self.duplicates.min(DUPLICATES_MAX - 1)
     }
 
+    /// Octets a round trip at which to pace: more than the window, so that it stays the limit,
+    /// and twice of it while it may double.
+    #[inline]
+    pub fn pacing_window(&self) -> u64 {
+        let Window { cwnd, ssthresh, .. } = self.window;
+        let cwnd = u64::from(cwnd);
+        if self.window.cwnd < ssthresh { 2 * cwnd } else { cwnd + cwnd / 4 }
+    }
+
     /// The congestion window.
     pub fn cwnd(&self) -> u32 {
         self.window.cwnd
