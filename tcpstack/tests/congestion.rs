@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use common::path::{Path, PathPlan, jain, large};
 use tcpstack::config::StackConfig;
+use tcpstack::sim::{Chance, Faults};
 use tcpstack::tcp::congestion::CongestionControl::{self, Cubic, Dctcp, NewReno};
 use tcpstack::tcp::ecn::Ecn;
 
@@ -216,7 +217,7 @@ fn a_late_answer_takes_the_timeout_back() {
     path.add_flow();
     path.run(300 * MS);
     let before = path.info(0);
-    let slow = tcpstack::sim::Faults { delay: 300 * MS, ..tcpstack::sim::Faults::default() };
+    let slow = Faults { delay: 300 * MS, ..Faults::default() };
     path.wire.set_port_faults(1, slow);
     path.run(600 * MS);
     let counters = path.stacks[0].counters().clone();
@@ -274,4 +275,24 @@ fn pacing_costs_no_goodput() {
         let (paced, bursts) = (goodput(true), goodput(false));
         assert!(paced * 100 >= bursts * 95, "{bandwidth} {paced} {bursts}");
     }
+}
+
+#[test]
+fn reordering_over_short_round_trips_is_found_out() {
+    // Two in a hundred frames are overtaken, by more than three others.
+    let config = with(Cubic);
+    let plan = PathPlan { rtt: Duration::from_micros(200), ..PathPlan::default() };
+    let mut path = Path::new(plan, &config);
+    path.add_flow();
+    let faults = Faults {
+        reorder: Chance::percent(2),
+        reorder_delay: Duration::from_micros(200),
+        ..Faults::link(plan.rtt / 2, plan.bandwidth)
+    };
+    path.wire.set_port_faults(0, faults);
+    path.run(200 * MS);
+    let counters = path.stacks[0].counters().clone();
+    assert!(path.stacks[0].counters().fast_recoveries > 10, "{counters:?}");
+    assert!(counters.spurious_recoveries * 10 > counters.fast_recoveries * 8, "{counters:?}");
+    assert!(path.utilization(200 * MS) > 800);
 }

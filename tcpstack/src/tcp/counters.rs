@@ -23,6 +23,8 @@ counters! {
         spurious_recoveries,
         /// Timeouts that turned out to be none, taken back.
         spurious_timeouts,
+        /// D-SACKs received: segments of ours that arrived twice.
+        arrived_twice,
         /// Windows reduced for congestion marks that the peer echoed.
         ecn_reductions,
         /// Data segments received with a congestion mark.

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::congestion::{Flight, Response};
+use super::congestion::{Flight, Response, arrived_twice};
 use super::connection::Connection;
 use super::counters::TcpCounters;
 use super::options::{Options, SACK_BLOCKS_MAX, SackBlock, TIMESTAMPS_LEN, Timestamps, leading_timestamps};
@@ -216,6 +216,7 @@ impl<F: Frame> Connection<F> {
                 }
                 Placement::Duplicate => {
                     context.counters.duplicates += 1;
+                    self.receiver.note_duplicate(segment.seq, len);
                     outcome = Outcome::AckNow;
                 }
                 Placement::OutOfWindow => {
@@ -323,6 +324,12 @@ impl<F: Frame> Connection<F> {
         let outstanding = self.sender.has_outstanding();
         let mut delivered = if blocks.is_empty() { 0 } else { self.sender.mark_sacked(&blocks) };
         let reported = delivered > 0;
+        if let Some(block) = arrived_twice(&blocks, ack) {
+            context.counters.arrived_twice += 1;
+            if let Some(timeout) = self.congestion.arrived_twice(block) {
+                count_spurious(timeout, context);
+            }
+        }
         let lost = reported && self.sender.judge_lost(self.emss);
 
         if ack.after(self.sender.una) {
@@ -392,14 +399,9 @@ impl<F: Frame> Connection<F> {
             }
             Response::Undone { timeout } => {
                 self.sender.resume();
-                let counters = &mut context.counters;
-                *(if timeout {
-                    &mut counters.spurious_timeouts
-                } else {
-                    &mut counters.spurious_recoveries
-                }) += 1;
-                return;
+                return count_spurious(timeout, context);
             }
+            Response::Restored { timeout } => return count_spurious(timeout, context),
             Response::RetransmitFirst => {}
         }
         if !was_in_recovery {
@@ -499,6 +501,7 @@ impl<F: Frame> Connection<F> {
             let old = (segment.seq + segment.sequence_len()).at_or_before(self.receiver.nxt);
             if old {
                 context.counters.duplicates += 1;
+                self.receiver.note_duplicate(segment.seq, segment.payload_len);
             } else {
                 context.counters.out_of_window += 1;
             }
@@ -522,4 +525,11 @@ impl<F: Frame> Connection<F> {
         context.counters.challenge_acks += 1;
         Outcome::AckNow
     }
+}
+
+/// A loss that was none.
+fn count_spurious(timeout: bool, context: &mut Context<'_>) {
+    let counters = &mut context.counters;
+    let kind = if timeout { &mut counters.spurious_timeouts } else { &mut counters.spurious_recoveries };
+    *kind += 1;
 }

@@ -192,7 +192,8 @@ impl<F: Frame> Connection<F> {
             egress.counters.octets_sent += u64::from(len);
             if again {
                 self.retransmits += 1;
-                self.congestion.repeated(self.timestamps.map(|state| state.stamp(egress.now).value));
+                let stamp = self.timestamps.map(|state| state.stamp(egress.now).value);
+                self.congestion.repeated(len, stamp);
                 egress.counters.retransmissions += 1;
             }
             if seq == self.sender.una && !again {
@@ -330,12 +331,12 @@ impl<F: Frame> Connection<F> {
         .emit()
     }
 
-    fn ack_options(&self, flags: Flags, now: Instant) -> OptionOctets {
+    fn ack_options(&mut self, flags: Flags, now: Instant) -> OptionOctets {
         let timestamps =
             self.timestamps.filter(|_| !flags.contains(Flags::RST)).map(|state| state.stamp(now));
         let mut options = Options { timestamps, ..Options::default() };
-        if self.sack && self.receiver.has_gap() {
-            options.sack = self.receiver.sack_blocks();
+        if self.sack && self.receiver.has_reports() {
+            options.sack = self.receiver.take_reports();
         }
         options.emit()
     }

@@ -113,7 +113,7 @@ impl Algorithm {
         }
     }
 
-    /// Takes back a reduction; nothing may have grown since.
+    /// Takes back a reduction.
     pub(super) fn recall(&mut self, memory: Memory) {
         if let Self::Cubic(cubic) = self {
             cubic.recall(memory);

@@ -125,9 +125,10 @@ impl Cubic {
         Memory { w_max: self.w_max, prior: self.prior, begun: self.begun }
     }
 
-    /// Takes back a reduction, if nothing grew since.
+    /// Takes back a reduction. The epoch goes on if no other one has begun since.
     pub(crate) fn recall(&mut self, memory: Memory) {
-        Memory { w_max: self.w_max, prior: self.prior, begun: self.begun } = memory;
+        (self.w_max, self.prior) = (memory.w_max, memory.prior);
+        self.begun = memory.begun && !self.begun;
     }
 
     fn begin(&mut self, window: &Window, now: Instant) {

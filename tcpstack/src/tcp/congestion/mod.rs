@@ -34,6 +34,8 @@ use hystart::{Growth, HyStart};
 use newreno::NewReno;
 use undo::Undo;
 
+pub(crate) use undo::arrived_twice;
+
 /// Duplicate ACKs that mean a loss (RFC 5681 section 3.2).
 const DUPLICATES_MAX: u32 = 3;
 
@@ -59,6 +61,11 @@ pub enum Response {
     RetransmitFirst,
     /// Nothing was lost: what is in flight is still underway.
     Undone {
+        /// A timeout had seemed to tell of the loss.
+        timeout: bool,
+    },
+    /// Nothing was lost, as turned out when all was acknowledged.
+    Restored {
         /// A timeout had seemed to tell of the loss.
         timeout: bool,
     },
@@ -211,8 +218,9 @@ impl Congestion {
     pub fn acknowledge(&mut self, acked: u32, flight: Flight) -> Response {
         self.duplicates = 0;
         self.algorithm.observe(acked, &flight);
-        if self.undo.is_some() && self.undo_if_due(acked, &flight) {
-            let timeout = self.undo.take().is_some_and(|undo| undo.timeout);
+        if self.undo.is_some()
+            && let Some(timeout) = self.settle(acked, &flight)
+        {
             return Response::Undone { timeout };
         }
         if self.phase != Phase::Open {
@@ -247,7 +255,7 @@ impl Congestion {
             return Response::Proceed;
         }
         if self.phase == Phase::Open {
-            self.remember(false);
+            self.remember(false, &flight);
             let threshold = self.algorithm.lose(self.window.cwnd, self.loss_flight(&flight));
             self.lower_threshold(threshold);
         }
@@ -267,15 +275,6 @@ impl Congestion {
         }
     }
 
-    /// A segment was sent again at `stamp` of the timestamp clock.
-    pub fn repeated(&mut self, stamp: Option<u32>) {
-        match (&mut self.undo, stamp) {
-            (Some(undo), Some(_)) => undo.stamp = undo.stamp.or(stamp),
-            // Without timestamps nothing will ever tell.
-            _ => self.undo = None,
-        }
-    }
-
     /// A turn to send has ended with `octets` in flight: what of the window is in use.
     #[inline]
     pub fn used(&mut self, una: SeqNumber, nxt: SeqNumber, octets: u32) {
@@ -288,7 +287,7 @@ impl Congestion {
     // req 9293-3.8.2-1
     pub fn timeout(&mut self, flight: Flight, again: bool) {
         if !again {
-            self.remember(true);
+            self.remember(true, &flight);
             let threshold = self.algorithm.time_out(self.window.cwnd, self.loss_flight(&flight));
             self.lower_threshold(threshold);
         }
@@ -409,7 +408,8 @@ impl Congestion {
             let loss = self.phase == Phase::Recovery;
             self.window.set(if loss { ssthresh.min(burstless) } else { ssthresh });
             self.phase = Phase::Open;
-            return Response::Proceed;
+            let restored = self.restore();
+            return restored.map_or(Response::Proceed, |timeout| Response::Restored { timeout });
         }
         if self.phase == Phase::Marked {
             self.reduce_proportionally(flight);
@@ -487,45 +487,6 @@ impl Congestion {
         self.keep_threshold();
         self.window.cwnd = (self.window.cwnd / 2).max(self.initial).min(self.window.cwnd);
         self.algorithm.restart();
-    }
-
-    /// Keeps what is about to be changed.
-    fn remember(&mut self, timeout: bool) {
-        let Window { cwnd, ssthresh, .. } = self.window;
-        let (recover, memory) = (self.recover, self.algorithm.memory());
-        // A window that is falling already is none to come back to.
-        self.undo = (self.phase == Phase::Open).then_some(Undo {
-            cwnd,
-            ssthresh,
-            recover,
-            memory,
-            stamp: None,
-            timeout,
-        });
-    }
-
-    /// Whether the acknowledgment proves that nothing was lost; if so, the window is as before.
-    /// If not, nothing will.
-    #[cold]
-    fn undo_if_due(&mut self, acked: u32, flight: &Flight) -> bool {
-        let Some(undo) = self.undo else { return false };
-        if undo.stamp.is_none() {
-            return false;
-        }
-        if flight.echo || !undo.is_due(flight.echoed) {
-            self.undo = None;
-            return false;
-        }
-        // RFC 4015 section 3.2 step 8: no burst.
-        let outstanding = flight.nxt.since(flight.una);
-        let cwnd = undo.cwnd.min(outstanding.saturating_add(acked.max(self.initial)));
-        let ssthresh = if cwnd < undo.cwnd { undo.ssthresh.max(undo.cwnd) } else { undo.ssthresh };
-        self.window.ssthresh = ssthresh;
-        self.window.set(cwnd);
-        self.algorithm.recall(undo.memory);
-        self.recover = undo.recover;
-        (self.phase, self.reduced) = (Phase::Open, false);
-        true
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tcp::options::SackBlock;
 use proptest::prelude::*;
 
 const MSS: u32 = 1000;
@@ -222,8 +223,8 @@ fn lost(congestion: &mut Congestion) {
         let _ = congestion.duplicate(flight(1, 10_001, 10 * MSS), false);
     }
     assert_eq!(congestion.duplicate(flight(1, 10_001, 10 * MSS), false), Response::RetransmitFirst);
-    congestion.repeated(Some(500));
-    congestion.repeated(Some(501));
+    congestion.repeated(MSS, Some(500));
+    congestion.repeated(MSS, Some(501));
 }
 
 #[test]
@@ -267,9 +268,9 @@ fn an_answer_to_the_original_takes_the_timeout_back_however_often_it_was_repeate
     for which in ALL {
         let mut congestion = of(which);
         congestion.timeout(flight(1, 10_001, 10 * MSS), false);
-        congestion.repeated(Some(500));
+        congestion.repeated(MSS, Some(500));
         congestion.timeout(flight(1, 10_001, MSS), true);
-        congestion.repeated(Some(700));
+        congestion.repeated(MSS, Some(700));
         assert_eq!(congestion.cwnd(), MSS);
         let answer = congestion.acknowledge(2 * MSS, echoing(400, 2001, 10_001));
         assert_eq!(answer, Response::Undone { timeout: true });
@@ -285,7 +286,7 @@ fn a_window_taken_back_makes_no_burst() {
     }
     assert_eq!(congestion.cwnd(), 50 * MSS);
     congestion.timeout(flight(50_000, 100_000, 50 * MSS), false);
-    congestion.repeated(Some(500));
+    congestion.repeated(MSS, Some(500));
     // All but two segments are acknowledged at once.
     let answer = congestion.acknowledge(3 * MSS, echoing(499, 98_000, 100_000));
     assert_eq!(answer, Response::Undone { timeout: true });
@@ -304,10 +305,83 @@ fn cubic_comes_back_to_its_old_epoch() {
     }
     let before = congestion.algorithm.memory();
     congestion.timeout(flight(una, una + 7 * MSS, 7 * MSS), false);
-    congestion.repeated(Some(500));
+    congestion.repeated(MSS, Some(500));
     assert_ne!(congestion.algorithm.memory(), before);
     let _ = congestion.acknowledge(MSS, echoing(499, una + MSS, una + 7 * MSS));
     assert_eq!(congestion.algorithm.memory(), before);
+}
+
+fn block(start: u32, end: u32) -> SackBlock {
+    SackBlock { start: SeqNumber::new(start), end: SeqNumber::new(end) }
+}
+
+#[test]
+fn what_arrived_twice_is_told_by_the_first_block() {
+    let ack = SeqNumber::new(5000);
+    for (blocks, told) in [
+        (vec![], false),
+        (vec![block(6000, 7000)], false),
+        (vec![block(4000, 5000)], true),
+        (vec![block(4000, 5000), block(6000, 7000)], true),
+        // Beyond a gap, within the second block.
+        (vec![block(6000, 7000), block(6000, 9000)], true),
+        (vec![block(6000, 7000), block(8000, 9000)], false),
+        (vec![block(4000, 4000)], false),
+    ] {
+        assert_eq!(arrived_twice(&blocks, ack), blocks.first().copied().filter(|_| told));
+    }
+}
+
+// RFC 3708: the repetitions arrived twice, so none was needed.
+#[test]
+fn when_all_repetitions_arrived_twice_the_window_grows_back() {
+    for which in ALL {
+        let mut congestion = of(which);
+        lost(&mut congestion);
+        // Both were sent at a tick that tells nothing.
+        let _ = congestion.acknowledge(10 * MSS, echoing(500, 10_001, 10_001));
+        assert_eq!(congestion.arrived_twice(block(1, 1001)), None);
+        let ssthresh = congestion.ssthresh();
+        assert!(ssthresh < 10 * MSS);
+        // Neither what was never in doubt nor what came later counts.
+        assert_eq!(congestion.arrived_twice(block(10_001, 11_001)), None);
+        assert_eq!(congestion.arrived_twice(block(1001, 2001)), Some(false));
+        assert_eq!(congestion.ssthresh(), u32::MAX);
+        assert_eq!(congestion.arrived_twice(block(1001, 2001)), None);
+    }
+}
+
+#[test]
+fn a_recovery_that_was_none_ends_first() {
+    let mut congestion = congestion();
+    lost(&mut congestion);
+    assert_eq!(congestion.arrived_twice(block(1, 2001)), None);
+    assert!(congestion.in_recovery());
+    let full = flight(10_001, 10_001, 10 * MSS);
+    assert_eq!(congestion.acknowledge(10 * MSS, full), Response::Restored { timeout: false });
+    assert!(!congestion.in_recovery());
+    assert_eq!(congestion.ssthresh(), u32::MAX);
+}
+
+#[test]
+fn reports_of_long_ago_count_no_longer() {
+    let mut congestion = congestion();
+    lost(&mut congestion);
+    let _ = congestion.acknowledge(10 * MSS, flight(10_001, 14_001, 10 * MSS));
+    let _ = congestion.acknowledge(4 * MSS, flight(14_001, 15_001, 4 * MSS));
+    assert_eq!(congestion.arrived_twice(block(1, 2001)), None);
+    assert!(congestion.ssthresh() < 10 * MSS);
+}
+
+// A mark of what was sent before the last reduction is part of it.
+#[test]
+fn a_mark_from_before_a_timeout_is_no_other_event() {
+    let mut congestion = congestion();
+    congestion.timeout(flight(1, 10_001, 10 * MSS), false);
+    assert_eq!(congestion.acknowledge(MSS, marked(1001, 10_001, 10 * MSS)), Response::Proceed);
+    assert_eq!(congestion.acknowledge(9 * MSS, marked(10_001, 12_001, 9 * MSS)), Response::Proceed);
+    assert_eq!(congestion.ssthresh(), 5 * MSS);
+    assert_eq!(congestion.acknowledge(MSS, marked(11_001, 13_001, 9 * MSS)), Response::Reduced);
 }
 
 // ---- Windows that are not filled
@@ -356,6 +430,7 @@ enum Step {
     Timeout { again: bool },
     Send(u32),
     Repeat(u32),
+    Twice(u32, u32),
     Restart,
     Pass(u32),
 }
@@ -371,6 +446,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(|again| Step::Timeout { again }),
         5 => (1..50u32).prop_map(Step::Send),
         2 => (0..20u32).prop_map(Step::Repeat),
+        2 => (0..20u32, 1..4u32).prop_map(|(back, segments)| Step::Twice(back, segments)),
         1 => Just(Step::Restart),
         5 => (0..1_000_000u32).prop_map(Step::Pass),
     ]
@@ -427,7 +503,12 @@ proptest! {
                     congestion.used(una, nxt, nxt.since(una));
                     may_fall = false;
                 }
-                Step::Repeat(stamp) => congestion.repeated(Some(stamp)),
+                Step::Repeat(stamp) => congestion.repeated(MSS, Some(stamp)),
+                Step::Twice(back, segments) => {
+                    let start = una - back * MSS;
+                    let _ = congestion.arrived_twice(SackBlock { start, end: start + segments * MSS });
+                    may_fall = false;
+                }
                 Step::Restart => congestion.restart(10 * MSS),
                 Step::Pass(micros) => now += Duration::from_micros(u64::from(micros)),
             }
@@ -442,5 +523,5 @@ proptest! {
 // A connection has a kilobyte, and other parts.
 #[test]
 fn it_stays_small() {
-    assert!(size_of::<Congestion>() <= 176, "{}", size_of::<Congestion>());
+    assert!(size_of::<Congestion>() <= 192, "{}", size_of::<Congestion>());
 }

@@ -263,3 +263,53 @@ fn a_recovery_from_reordering_is_taken_back() {
     assert_eq!((after.cwnd, after.ssthresh), (before.cwnd, before.ssthresh));
     assert_eq!(bench.stack.counters().spurious_recoveries, 1);
 }
+
+// ---- What arrives twice (RFC 2883, RFC 3708)
+
+fn with_sack() -> Bench {
+    let config = StackConfig { sack: true, ..config() };
+    Bench::established_with(config, |bench| bench.sack_permitted = true)
+}
+
+#[test]
+fn data_that_came_before_are_reported_once() {
+    let mut bench = with_sack();
+    bench.recv(&seg("A", 1, 1).payload(1000));
+    assert_eq!(bench.recv(&seg("A", 1, 1).payload(1000))[0].sack, [(1, 1001)]);
+    bench.inject(&seg("A", 1001, 1).payload(1000));
+    bench.inject(&seg("A", 2001, 1).payload(1000));
+    assert_eq!(bench.turn()[0].sack, []);
+}
+
+#[test]
+fn early_data_that_come_again_are_reported_before_the_block_that_has_them() {
+    let mut bench = with_sack();
+    for seq in [1001, 2001, 5001] {
+        bench.recv(&seg("A", seq, 1).payload(1000));
+    }
+    let twice = bench.recv(&seg("A", 1001, 1).payload(1000));
+    assert_eq!((twice[0].ack, &twice[0].sack[..]), (1, &[(1001, 2001), (1001, 3001), (5001, 6001)][..]));
+    let next = bench.recv(&seg("A", 7001, 1).payload(1000));
+    assert_eq!(next[0].sack[0], (7001, 8001));
+}
+
+#[test]
+fn a_repetition_that_came_twice_takes_the_recovery_back() {
+    let mut bench = with_sack();
+    bench.send(&[1000; 10]);
+    let before = bench.stack.info(bench.id()).unwrap();
+    // The first one is overtaken by three others.
+    for end in [2001, 3001, 4001] {
+        bench.recv(&seg("A", 1, 1).sack(&[(1001, end)]));
+    }
+    assert_eq!(bench.stack.counters().retransmissions, 1);
+    bench.recv(&seg("A", 1, 4001));
+    bench.recv(&seg("A", 1, 10_001));
+    assert_eq!(bench.stack.info(bench.id()).unwrap().ssthresh, 5000);
+    bench.send(&[1000; 4]);
+    bench.recv(&seg("A", 1, 10_001).sack(&[(1, 1001)]));
+    assert_eq!(bench.stack.info(bench.id()).unwrap().ssthresh, before.ssthresh);
+    let counters = bench.stack.counters();
+    assert_eq!((counters.arrived_twice, counters.spurious_recoveries), (1, 1));
+    assert_eq!(counters.retransmissions, 1);
+}
