@@ -312,6 +312,7 @@ impl<F: Frame> Connection<F> {
         let window = Congestion::initial_window(self.emss, segments);
         let (which, max) = (config.congestion, config.send_buffer);
         self.congestion = Congestion::new(which, self.emss, window, max, self.sack, self.iss);
+        self.congestion.paced = config.pacing;
         self.retries = 0;
         self.syn_due = false;
         self.timer = Timer::Off;

@@ -32,7 +32,7 @@ const SETUP: Flags = Flags::ECE.or(Flags::CWR);
 pub enum Ecn {
     /// Never.
     Off,
-    /// When the peer asks for it.
+    /// When the peer asks for it; with DCTCP as [`Ecn::Request`].
     #[default]
     Accept,
     /// When the peer has it: we ask.
@@ -57,7 +57,9 @@ impl EcnState {
     /// Nothing agreed on yet.
     pub(crate) fn new(config: &StackConfig) -> Self {
         let exact = config.congestion == super::congestion::CongestionControl::Dctcp;
-        Self { policy: config.ecn, echoes: false, capable: false, exact, echo: Flags::NONE }
+        // Without marks DCTCP is NewReno: it asks.
+        let policy = if exact && config.ecn == Ecn::Accept { Ecn::Request } else { config.ecn };
+        Self { policy, echoes: false, capable: false, exact, echo: Flags::NONE }
     }
 
     /// The flags of our SYN or SYN,ACK; `again` when an earlier one got no answer.
@@ -167,6 +169,15 @@ mod tests {
             server.take_syn(client.syn_flags(Flags::SYN, false), false);
             client.take_syn(server.syn_flags(SYN_ACK, false), false);
             assert_eq!((client.capable, server.capable), (agreed, agreed));
+        }
+    }
+
+    #[test]
+    fn dctcp_asks_unless_it_must_not() {
+        for (ecn, asks) in [(Ecn::Off, false), (Ecn::Accept, true), (Ecn::Request, true)] {
+            let congestion = CongestionControl::Dctcp;
+            let client = EcnState::new(&StackConfig { ecn, congestion, ..StackConfig::default() });
+            assert_eq!(client.syn_flags(Flags::SYN, false).contains(SETUP), asks);
         }
     }
 

@@ -39,8 +39,8 @@ pub(crate) use undo::arrived_twice;
 /// Duplicate ACKs that mean a loss (RFC 5681 section 3.2).
 const DUPLICATES_MAX: u32 = 3;
 
-/// Segments by which one ACK may open the window in slow start. Bursts are acknowledged
-/// as a whole, so the limit is HyStart++'s L = 8 (RFC 9406 section 4.2) and not one.
+/// Segments by which one ACK may open the window in slow start, unless they are paced. Bursts
+/// are acknowledged as a whole, so the limit is HyStart++'s L = 8 (RFC 9406 section 4.2), not one.
 const SLOW_START_SEGMENTS: u32 = 8;
 
 /// Least window after a loss, in segments (RFC 5681 equation 4).
@@ -159,6 +159,8 @@ pub struct Congestion {
     phase: Phase,
     /// Whether losses are told by SACK, not by counting duplicates.
     sack: bool,
+    /// What is sent is paced: no acknowledgment causes a burst.
+    pub(super) paced: bool,
     /// The window fell, and the peer is to be told by CWR.
     pub(super) reduced: bool,
     /// In flight when the window began to fall: RecoverFS.
@@ -196,6 +198,7 @@ impl Congestion {
             recover: iss,
             phase: Phase::Open,
             sack,
+            paced: false,
             reduced: false,
             recover_flight: 1,
             delivered: 0,
@@ -382,7 +385,7 @@ impl Congestion {
 
     fn slow_start(&mut self, acked: u32, flight: &Flight) -> u32 {
         let Window { cwnd, ssthresh, mss, .. } = self.window;
-        let acked = acked.min(SLOW_START_SEGMENTS * mss);
+        let acked = if self.paced { acked } else { acked.min(SLOW_START_SEGMENTS * mss) };
         // Later slow starts know where to end (RFC 9406 section 4.3).
         if ssthresh != u32::MAX {
             return acked.min(ssthresh - cwnd);

@@ -38,6 +38,14 @@ fn slow_start_grows_by_what_is_acknowledged() {
 }
 
 #[test]
+fn paced_slow_start_has_no_limit_an_acknowledgment() {
+    let mut congestion = congestion();
+    congestion.paced = true;
+    let _ = congestion.acknowledge(10 * MSS, flight(10_001, 10_001, 10 * MSS));
+    assert_eq!(congestion.cwnd(), 20 * MSS);
+}
+
+#[test]
 fn an_unused_window_does_not_grow() {
     let mut congestion = congestion();
     let _ = congestion.acknowledge(MSS, flight(1001, 1001, MSS));
