@@ -62,7 +62,12 @@ fn goodput_by_loss_and_round_trip() {
             for seed in 1..=seeds {
                 let rtt = Duration::from_millis(rtt_ms);
                 let plan = PathPlan { seed, rtt, loss_ppm, ..PathPlan::default() };
-                let span = factor * if rtt_ms == 1 { 300 * MS } else { 2000 * MS };
+                let span = factor
+                    * match rtt_ms {
+                        1 => 300 * MS,
+                        20 => 1000 * MS,
+                        _ => 2000 * MS,
+                    };
                 let got = goodput(plan, algorithm, span);
                 if got < least {
                     failures.push((algorithm.name(), rtt_ms, loss_ppm, seed, got, least));

@@ -25,7 +25,7 @@ pub(crate) const ECT_0: u8 = 0b10;
 pub(crate) const CE: u8 = 0b11;
 
 /// Both flags of an ECN-setup SYN.
-const SETUP: Flags = Flags::ECE.or(Flags::CWR);
+pub(crate) const SETUP: Flags = Flags::ECE.or(Flags::CWR);
 
 /// When a connection uses ECN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -91,7 +91,7 @@ impl<F: Frame> Connection<F> {
     pub(crate) fn is_held_back(&mut self, index: usize, now: Instant) -> bool {
         let srtt_ns = self.rto.srtt_ns();
         // Without a round trip there is no rate. The first one again is what all others wait for.
-        if srtt_ns == 0 || (index == 0 && self.sender.was_sent(index)) {
+        if srtt_ns == 0 || (index == 0 && self.sender.has_outstanding()) {
             return false;
         }
         !self.pacer.admits(self.congestion.pacing_window(), srtt_ns, now)
