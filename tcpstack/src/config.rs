@@ -4,6 +4,8 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::interface::InterfaceConfig;
+use crate::tcp::congestion::CongestionControl;
+use crate::tcp::ecn::Ecn;
 
 /// Settings of a [`Stack`](crate::stack::Stack), fixed when it is made.
 #[derive(Clone, Debug)]
@@ -43,6 +45,13 @@ pub struct StackConfig {
     /// Octets that may be queued beyond what the windows let go at once, so that the next
     /// acknowledgment finds segments ready.
     pub send_ahead: u32,
+    /// The algorithm that governs the congestion window.
+    pub congestion: CongestionControl,
+    /// When congestion marks are used instead of losses (RFC 3168).
+    pub ecn: Ecn,
+    /// Whether a window is sent over its round trip and not in bursts; for paths whose queues are
+    /// short and whose round trips are not.
+    pub pacing: bool,
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window: u32,
     /// Whether an idle connection starts again from the initial window (RFC 5681 section 4.1).
@@ -105,6 +114,10 @@ impl Default for StackConfig {
             receive_window: 1 << 20,
             send_buffer: 4 << 20,
             send_ahead: 64 << 10,
+            // req 9293-3.8.2-2
+            congestion: CongestionControl::Cubic,
+            ecn: Ecn::Accept,
+            pacing: false,
             initial_window: 10,
             restart_after_idle: true,
             timestamps: true,

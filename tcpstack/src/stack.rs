@@ -280,10 +280,22 @@ impl<D: Device> Stack<D> {
         device: &mut D,
         now: Instant,
     ) {
-        let TcpDatagram { frame, source, destination, source_mac, .. } = datagram;
+        let TcpDatagram { frame, source, destination, ecn, source_mac, .. } = datagram;
         let Some(connection) = slot(&mut self.connections, index) else { return };
+        if connection.ecn.turns(ecn) && connection.owes_ack_before(segment) {
+            // For what came before the marks changed (RFC 8257 section 3.2).
+            connection.send_ack(&mut Egress {
+                device,
+                interface: &mut self.interface,
+                out: &mut self.out,
+                counters: &mut self.counters,
+                config: &self.config,
+                now,
+                offload: self.offload,
+            });
+        }
         let mut context =
-            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early };
+            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early, ecn };
         let before = connection.state;
         let outcome = connection.arrives(segment, frame, &mut context);
         let after = connection.state;
@@ -437,7 +449,7 @@ impl<D: Device> Stack<D> {
             offload: self.offload,
         };
         match connection.expire(now, &self.config, egress.counters) {
-            Expired::Nothing if !connection.ack.is_due(now) => {
+            Expired::Nothing if !connection.pacer.take_due(now) && !connection.ack.is_due(now) => {
                 self.schedule(index);
                 return;
             }

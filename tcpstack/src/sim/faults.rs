@@ -5,6 +5,8 @@ use core::time::Duration;
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
+use super::bottleneck::Bottleneck;
+
 /// A probability in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Chance(u32);
@@ -62,6 +64,8 @@ pub struct Faults {
     pub jitter: Duration,
     /// Speed of the link, in bits a second; unlimited without.
     pub bandwidth: Option<u64>,
+    /// A router with a slower link on the way.
+    pub bottleneck: Option<Bottleneck>,
     /// Frames that can be underway at once; more are dropped.
     pub queue_limit: Option<usize>,
     /// Frames longer than this (link header included) vanish.
@@ -104,7 +108,8 @@ impl Faults {
 
     /// The same link without what makes frames get lost or change.
     pub fn without_faults(&self) -> Self {
-        Self { delay: self.delay, jitter: self.jitter, bandwidth: self.bandwidth, ..Self::default() }
+        let Self { delay, jitter, bandwidth, bottleneck, .. } = *self;
+        Self { delay, jitter, bandwidth, bottleneck, ..Self::default() }
     }
 }
 

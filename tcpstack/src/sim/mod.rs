@@ -9,6 +9,7 @@
 //! are computed and verified by the port if it is told to, and every buffer is accounted for
 //! ([`Wire::outstanding`]).
 
+mod bottleneck;
 mod device;
 mod faults;
 mod frame;
@@ -16,6 +17,7 @@ mod mangle;
 mod pcap;
 mod wire;
 
+pub use bottleneck::Bottleneck;
 pub use device::{PortConfig, SimDevice};
 pub use faults::{BurstLoss, Chance, Faults, Outages};
 pub use frame::{SimFrame, SimHeld, SimPool};

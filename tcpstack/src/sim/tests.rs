@@ -188,6 +188,7 @@ fn stormy() -> Faults {
         tail_loss: some,
         transmit_refusal: some,
         allocate_failure: Chance::NEVER,
+        bottleneck: None,
         queue_limit: Some(500),
         frame_len_max: Some(1400),
         report_too_long: true,
@@ -290,6 +291,47 @@ fn what_is_too_long_or_too_much_is_lost() {
     link.send(plains(8));
     assert_eq!(link.contents().len(), 5);
     assert_eq!(link.wire.counters().lost_queue_full, 3);
+}
+
+/// A segment whose IP header has these ECN bits.
+fn segment_with(ipv6: bool, number: u32, ecn: u8) -> Vec<u8> {
+    let mut octets = segment(ipv6, number, 0x10, &[0; 446]);
+    let layout = TcpLayout::of(&octets).unwrap();
+    if ipv6 {
+        octets[layout.ip + 1] |= ecn << 4;
+    } else {
+        octets[layout.ip + 1] |= ecn;
+        Ipv4Packet::new_unchecked(&mut octets[layout.ip..]).fill_checksum();
+    }
+    octets
+}
+
+#[test]
+fn a_bottleneck_delays_marks_and_drops() {
+    for ipv6 in [false, true] {
+        let len = segment_with(ipv6, 0, 0).len();
+        // A millisecond a frame; five may wait, and the last two of them are marked.
+        let bandwidth = u64::try_from(len * 8 * 1000).unwrap();
+        let bottleneck = Some(Bottleneck { bandwidth, queue: 5 * len, mark_above: Some(3 * len - 1) });
+        let mut link = Link::new(Faults { bottleneck, delay: 10 * MILLI, ..Faults::default() });
+        // Only what is ECN-capable is marked.
+        link.send(
+            [2, 1, 0, 0, 2, 2, 2].iter().zip(0..).map(|(&ecn, number)| segment_with(ipv6, number, ecn)),
+        );
+        let arrived = link.drain();
+        let times: Vec<_> = arrived.iter().map(|(at, _)| at.as_micros()).collect();
+        assert_eq!(times, [11_000, 12_000, 13_000, 14_000, 15_000]);
+        let marks: Vec<_> = arrived
+            .iter()
+            .map(|(_, octets)| {
+                read(octets);
+                let ip = TcpLayout::of(octets).unwrap().ip;
+                if ipv6 { octets[ip + 1] >> 4 & 3 } else { octets[ip + 1] & 3 }
+            })
+            .collect();
+        assert_eq!(marks, [2, 1, 0, 0, 3]);
+        assert_eq!((link.wire.counters().marked, link.wire.counters().lost_queue_full), (1, 2));
+    }
 }
 
 #[test]

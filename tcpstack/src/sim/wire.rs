@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 use smoltcp::wire::{Ipv4Packet, TcpPacket};
 
+use super::bottleneck::Passage;
 use super::device::{PortConfig, SimDevice};
 use super::faults::{Chance, Faults, index_below, up_to};
 use super::frame::{SimFrame, SimPool};
@@ -49,7 +50,9 @@ counters! {
         lost_too_long,
         /// Reports of those to their senders.
         reported_too_long,
-        /// Lost: too many underway.
+        /// Marked by a router's queue.
+        marked,
+        /// Lost: too many underway, or waiting at a router.
         lost_queue_full,
         /// Lost: the receive ring was full.
         lost_receive_ring_full,
@@ -218,6 +221,8 @@ pub(super) struct Port {
     transmit_ring: VecDeque<(Instant, SimFrame)>,
     /// When the last bit of the last frame is sent.
     line_free_at: Instant,
+    /// When the last bit of the last frame leaves the router.
+    router_free_at: Instant,
     /// Arrival of the last frame that was not reordered.
     last_arrival: Instant,
     underway: usize,
@@ -239,6 +244,7 @@ impl Port {
             up: true,
             transmit_ring: VecDeque::new(),
             line_free_at: Instant::ZERO,
+            router_free_at: Instant::ZERO,
             last_arrival: Instant::ZERO,
             underway: 0,
             in_bad_state: false,
@@ -355,7 +361,9 @@ impl Inner {
             capture.record(self.now, &octets);
         }
         if !self.is_lost(from, octets.len()) {
-            self.damage_and_carry(from, octets);
+            if self.passes_router(from, &mut octets) {
+                self.damage_and_carry(from, octets);
+            }
         } else if let faults = &self.ports[from].faults
             && faults.report_too_long
             && !self.ports[from].in_outage(self.now)
@@ -394,6 +402,24 @@ impl Inner {
             return false;
         };
         *reason += 1;
+        true
+    }
+
+    /// Whether a frame finds room at the router of its direction, if there is one.
+    fn passes_router(&mut self, from: usize, octets: &mut [u8]) -> bool {
+        let port = &mut self.ports[from];
+        let Some(bottleneck) = port.faults.bottleneck else { return true };
+        match bottleneck.pass(octets, port.router_free_at, self.now) {
+            Passage::Leaves(at) => port.router_free_at = at,
+            Passage::Marked(at) => {
+                port.router_free_at = at;
+                self.counters.marked += 1;
+            }
+            Passage::Full => {
+                self.counters.lost_queue_full += 1;
+                return false;
+            }
+        }
         true
     }
 
@@ -450,7 +476,9 @@ impl Inner {
     /// Schedules the arrival of what departed now.
     fn carry(&mut self, from: usize, octets: Vec<u8>, faults: &Faults) {
         let port = &mut self.ports[from];
-        let in_order = (self.now + faults.delay + up_to(&mut self.rng, faults.jitter)).max(port.last_arrival);
+        let departure = self.now.max(port.router_free_at);
+        let in_order =
+            (departure + faults.delay + up_to(&mut self.rng, faults.jitter)).max(port.last_arrival);
         let at = if faults.reorder.strikes(&mut self.rng) {
             self.counters.reordered += 1;
             in_order + up_to(&mut self.rng, faults.reorder_delay)

@@ -12,6 +12,7 @@ use crate::interface::{Route, TcpDatagram};
 use crate::seq::SeqNumber;
 use crate::tcp::connection::{Connection, NEVER, Opening, TimestampState, mss_of};
 use crate::tcp::cookie::{self, Redeemed};
+use crate::tcp::ecn::EcnState;
 use crate::tcp::half_open::{HalfOpen, Offered, Verdict};
 use crate::tcp::input::Reset;
 use crate::tcp::isn;
@@ -62,7 +63,7 @@ impl<D: Device> Stack<D> {
             SynCookies::Always => true,
         };
         let options = Options::parse(segment.options(datagram.frame.bytes()));
-        let offered = Offered::of(&options, remote, &self.config);
+        let offered = Offered::of(segment.flags, &options, remote, &self.config);
         // A cookie cannot begin above an old connection's numbers.
         if cookie && after.is_none() && !unheard {
             let way = (datagram.destination, datagram.source, datagram.source_mac);
@@ -278,6 +279,7 @@ impl<D: Device> Stack<D> {
     ) -> Connection<D::Frame> {
         let mut connection = Connection::open(opening, &self.config, now);
         connection.take_syn(irs, &offered.options(), now, &self.config);
+        connection.ecn = EcnState::of_syn(offered.flags(), &self.config);
         connection.step(Event::SynCrossed);
         connection.syn_due = false;
         // Until the neighbour is asked for, ACKs go where the segments come from.
@@ -320,7 +322,7 @@ impl<D: Device> Stack<D> {
             destination_port: remote.port(),
             seq: self.cookies.issue(&key, segment.seq, offered.mss, now),
             ack: segment.seq + 1,
-            flags: Flags::SYN | Flags::ACK,
+            flags: offered.syn_ack_flags(),
             window: self.syn_window(),
         };
         let mut options = self.syn_ack_options(offered, local, route);
@@ -343,7 +345,7 @@ impl<D: Device> Stack<D> {
             destination_port: entry.remote.port(),
             seq: entry.iss,
             ack: entry.rcv_nxt(),
-            flags: Flags::SYN | Flags::ACK,
+            flags: entry.offered.syn_ack_flags(),
             window: self.syn_window(),
         }
     }

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use super::Stack;
 use crate::device::Device;
+use crate::tcp::ecn::NOT_ECT;
 use crate::tcp::input::Reset;
 use crate::tcp::options::Options;
 use crate::tcp::output::wrap;
@@ -64,7 +65,7 @@ impl<D: Device> Stack<D> {
             return false;
         };
         let template = self.interface.header_to(mac, local, remote);
-        wrap(&mut frame, header, &options.emit(), &template, (!self.offload).then_some(0));
+        wrap(&mut frame, header, &options.emit(), &template, NOT_ECT, (!self.offload).then_some(0));
         self.counters.segments_sent += 1;
         self.out.push(frame).is_ok()
     }

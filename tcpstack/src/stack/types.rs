@@ -4,6 +4,7 @@ use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use crate::tcp::congestion::CongestionControl;
 use crate::tcp::state::State;
 
 /// A connection of one stack. Never ambiguous: a stale id names nothing.
@@ -234,4 +235,8 @@ pub struct ConnectionInfo {
     pub timestamps: bool,
     /// Whether SACK is in use.
     pub sack: bool,
+    /// Whether ECN is in use.
+    pub ecn: bool,
+    /// The algorithm of the congestion window.
+    pub congestion: CongestionControl,
 }

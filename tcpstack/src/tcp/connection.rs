@@ -4,8 +4,10 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use super::congestion::Congestion;
+use super::ecn::EcnState;
 use super::limit::RateLimit;
 use super::options::{Options, TIMESTAMPS_LEN, Timestamps};
+use super::pacing::Pacer;
 use super::receiver::{EarlyBudget, Receiver};
 use super::rto::Rto;
 use super::segment::HEADER_LEN;
@@ -56,6 +58,8 @@ pub(crate) struct Connection<F: Frame> {
     pub(crate) receiver: Receiver<F>,
     pub(crate) sender: Sender<F>,
     pub(crate) congestion: Congestion,
+    pub(crate) ecn: EcnState,
+    pub(crate) pacer: Pacer,
     pub(crate) rto: Rto,
     pub(crate) timer: Timer,
     /// When the stack's timer wheel will look at this connection.
@@ -213,7 +217,16 @@ impl<F: Frame> Connection<F> {
             ack: AckState { now: false, at: NEVER, octets: 0, full: 1 },
             receiver: Receiver::new(config.receive_window, config.receive_frames_max),
             sender,
-            congestion: Congestion::new(mss_local, mss_local, config.send_buffer, false, iss),
+            congestion: Congestion::new(
+                config.congestion,
+                mss_local,
+                mss_local,
+                config.send_buffer,
+                false,
+                iss,
+            ),
+            ecn: EcnState::new(config),
+            pacer: Pacer::new(),
             rto: Rto::new(config.rto_initial, config.rto_min, config.rto_max),
             timer: Timer::Off,
             wheel_at: NEVER,
@@ -290,7 +303,9 @@ impl<F: Frame> Connection<F> {
             self.rto.syn_was_lost();
         }
         let window = Congestion::initial_window(self.emss, segments);
-        self.congestion = Congestion::new(self.emss, window, config.send_buffer, self.sack, self.iss);
+        let (which, max) = (config.congestion, config.send_buffer);
+        self.congestion = Congestion::new(which, self.emss, window, max, self.sack, self.iss);
+        self.congestion.paced = config.pacing;
         self.retries = 0;
         self.syn_due = false;
         self.timer = Timer::Off;
@@ -367,7 +382,7 @@ impl<F: Frame> Connection<F> {
     /// When this connection must be looked at again.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        self.timer.expires().min(self.ack.at)
+        self.timer.expires().min(self.ack.at).min(self.pacer.wake_at)
     }
 
     /// The key of the flow table.
@@ -395,6 +410,8 @@ impl<F: Frame> Connection<F> {
             soft_errors: self.soft_errors,
             timestamps: self.timestamps.is_some(),
             sack: self.sack,
+            ecn: self.ecn.capable(),
+            congestion: self.congestion.which(),
         }
     }
 

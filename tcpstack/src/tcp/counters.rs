@@ -19,6 +19,16 @@ counters! {
         timeouts,
         /// Losses repaired by fast recovery.
         fast_recoveries,
+        /// Fast recoveries that turned out to be none, taken back.
+        spurious_recoveries,
+        /// Timeouts that turned out to be none, taken back.
+        spurious_timeouts,
+        /// D-SACKs received: segments of ours that arrived twice.
+        arrived_twice,
+        /// Windows reduced for congestion marks that the peer echoed.
+        ecn_reductions,
+        /// Data segments received with a congestion mark.
+        ecn_marks_received,
         /// Window probes sent.
         window_probes,
         /// Keep-alive probes sent.

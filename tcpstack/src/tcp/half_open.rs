@@ -11,6 +11,7 @@ use core::time::Duration;
 use slab::Slab;
 
 use super::connection::mss_default;
+use super::ecn::{EcnState, SETUP};
 use super::input::Reset;
 use super::options::{Options, Timestamps};
 use super::segment::{Flags, Segment};
@@ -34,17 +35,28 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    /// What the options of a SYN from `remote` offer.
+    /// What the flags and options of a SYN from `remote` offer.
     // req 9293-3.7.1-3
-    pub(crate) fn of(options: &Options, remote: SocketAddr, config: &StackConfig) -> Self {
+    pub(crate) fn of(flags: Flags, options: &Options, remote: SocketAddr, config: &StackConfig) -> Self {
         let default = u16::try_from(mss_default(remote.ip())).expect("a default fits");
         Self {
             mss: options.mss.unwrap_or(default),
             window_scale: options.window_scale,
             sack: options.sack_permitted && config.sack,
-            ecn: false,
+            ecn: EcnState::of_syn(flags, config).capable(),
             timestamp: options.timestamps.filter(|_| config.timestamps).map(|theirs| theirs.value),
         }
+    }
+
+    /// The same as the flags of a SYN that are not about sequence numbers.
+    pub(crate) fn flags(&self) -> Flags {
+        if self.ecn { SETUP } else { Flags::NONE }
+    }
+
+    /// The flags of the SYN,ACK.
+    pub(crate) fn syn_ack_flags(&self) -> Flags {
+        let flags = Flags::SYN | Flags::ACK;
+        if self.ecn { flags | Flags::ECE } else { flags }
     }
 
     /// The same as the options of a SYN.

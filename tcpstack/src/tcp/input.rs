@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::congestion::{Flight, Response};
+use super::congestion::{Flight, Response, arrived_twice};
 use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::options::{Options, SACK_BLOCKS_MAX, SackBlock, TIMESTAMPS_LEN, Timestamps, leading_timestamps};
@@ -30,6 +30,8 @@ pub(crate) struct Context<'a> {
     pub(crate) config: &'a StackConfig,
     pub(crate) counters: &'a mut TcpCounters,
     pub(crate) early: &'a mut EarlyBudget,
+    /// The segment's two ECN bits.
+    pub(crate) ecn: u8,
 }
 
 /// A reset in answer to a segment.
@@ -90,6 +92,7 @@ impl<F: Frame> Connection<F> {
         }
         if segment.payload_len > 0 {
             frame.trim_front(segment.header_len);
+            self.take_marks(segment.flags, context);
             self.take_next(segment.payload_len, frame, context);
         }
         Outcome::Continue
@@ -194,6 +197,7 @@ impl<F: Frame> Connection<F> {
             let len = segment.payload_len;
             match self.receiver.accept(segment.seq, frame, context.early) {
                 Placement::InOrder { octets, news } => {
+                    self.take_marks(segment.flags, context);
                     context.counters.octets_received += u64::from(octets);
                     self.events.insert(Events::READABLE);
                     self.ack.note(octets, context.now, context.config.delayed_ack);
@@ -201,6 +205,7 @@ impl<F: Frame> Connection<F> {
                     self.ack.now |= news;
                 }
                 Placement::Early => {
+                    self.take_marks(segment.flags, context);
                     self.ack.full = self.ack.full.max(len);
                     context.counters.early_kept += 1;
                     outcome = Outcome::AckNow;
@@ -211,6 +216,7 @@ impl<F: Frame> Connection<F> {
                 }
                 Placement::Duplicate => {
                     context.counters.duplicates += 1;
+                    self.receiver.note_duplicate(segment.seq, len);
                     outcome = Outcome::AckNow;
                 }
                 Placement::OutOfWindow => {
@@ -250,6 +256,7 @@ impl<F: Frame> Connection<F> {
         }
         let options = Options::parse(segment.options(frame.bytes()));
         self.take_syn(segment.seq, &options, context.now, context.config);
+        self.ecn.take_syn(segment.flags, self.retries > 0);
         if !acknowledges {
             // req 9293-3.5-1: both open at the same time.
             self.step(Event::SynCrossed);
@@ -311,11 +318,18 @@ impl<F: Frame> Connection<F> {
             return None;
         }
 
+        let echo = segment.flags.contains(Flags::ECE) && self.ecn.capable();
         let room_before = self.send_room(context.config);
         let flight_before = self.sender.flight();
         let outstanding = self.sender.has_outstanding();
         let mut delivered = if blocks.is_empty() { 0 } else { self.sender.mark_sacked(&blocks) };
         let reported = delivered > 0;
+        if let Some(block) = arrived_twice(&blocks, ack) {
+            context.counters.arrived_twice += 1;
+            if let Some(timeout) = self.congestion.arrived_twice(block) {
+                count_spurious(timeout, context);
+            }
+        }
         let lost = reported && self.sender.judge_lost(self.emss);
 
         if ack.after(self.sender.una) {
@@ -328,10 +342,16 @@ impl<F: Frame> Connection<F> {
             self.retries = 0;
             self.progress_at = now;
             self.progressed = true;
-            let flight = self.flight(flight_before, delivered);
+            let flight = Flight {
+                rtt: acknowledged.rtt,
+                echoed: self.timestamps.as_ref().map(|state| state.echoed),
+                echo,
+                ..self.flight(flight_before, delivered, now)
+            };
             let was_in_recovery = self.congestion.in_recovery();
             let mut response = self.congestion.acknowledge(acknowledged.octets, flight);
-            if lost && !was_in_recovery && !self.congestion.in_recovery() {
+            let undone = matches!(response, Response::Undone { .. });
+            if lost && !was_in_recovery && !self.congestion.in_recovery() && !undone {
                 response = self.congestion.duplicate(flight, true);
             }
             self.respond(response, was_in_recovery, context);
@@ -355,7 +375,7 @@ impl<F: Frame> Connection<F> {
                     && !segment.flags.contains(Flags::FIN)
             };
             if duplicate {
-                let flight = self.flight(flight_before, delivered);
+                let flight = Flight { echo, ..self.flight(flight_before, delivered, now) };
                 let was_in_recovery = self.congestion.in_recovery();
                 let response = self.congestion.duplicate(flight, lost);
                 self.respond(response, was_in_recovery, context);
@@ -371,8 +391,18 @@ impl<F: Frame> Connection<F> {
     }
 
     fn respond(&mut self, response: Response, was_in_recovery: bool, context: &mut Context<'_>) {
-        if response == Response::Proceed {
-            return;
+        match response {
+            Response::Proceed => return,
+            Response::Reduced => {
+                context.counters.ecn_reductions += 1;
+                return;
+            }
+            Response::Undone { timeout } => {
+                self.sender.resume();
+                return count_spurious(timeout, context);
+            }
+            Response::Restored { timeout } => return count_spurious(timeout, context),
+            Response::RetransmitFirst => {}
         }
         if !was_in_recovery {
             context.counters.fast_recoveries += 1;
@@ -383,8 +413,19 @@ impl<F: Frame> Connection<F> {
         self.sender.repeat_first(since);
     }
 
-    fn flight(&self, octets: u32, delivered: u32) -> Flight {
-        Flight { una: self.sender.una, nxt: self.sender.nxt, octets, pipe: self.sender.flight(), delivered }
+    pub(crate) fn flight(&self, octets: u32, delivered: u32, now: Instant) -> Flight {
+        Flight {
+            una: self.sender.una,
+            nxt: self.sender.nxt,
+            octets,
+            pipe: self.sender.flight(),
+            delivered,
+            now,
+            srtt_ns: self.rto.srtt_ns(),
+            rtt: None,
+            echoed: None,
+            echo: false,
+        }
     }
 
     /// The SACK blocks of a segment; none without options beyond the timestamps.
@@ -460,6 +501,7 @@ impl<F: Frame> Connection<F> {
             let old = (segment.seq + segment.sequence_len()).at_or_before(self.receiver.nxt);
             if old {
                 context.counters.duplicates += 1;
+                self.receiver.note_duplicate(segment.seq, segment.payload_len);
             } else {
                 context.counters.out_of_window += 1;
             }
@@ -483,4 +525,11 @@ impl<F: Frame> Connection<F> {
         context.counters.challenge_acks += 1;
         Outcome::AckNow
     }
+}
+
+/// A loss that was none.
+fn count_spurious(timeout: bool, context: &mut Context<'_>) {
+    let counters = &mut context.counters;
+    let kind = if timeout { &mut counters.spurious_timeouts } else { &mut counters.spurious_recoveries };
+    *kind += 1;
 }

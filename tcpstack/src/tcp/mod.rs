@@ -10,7 +10,10 @@
 //! | `timers` | retransmission, persist, keep-alive |
 //! | `receiver` | receive sequence space, reassembly, window |
 //! | `sender` | send sequence space, records, SACK scoreboard |
-//! | `rto`, `congestion` | RFC 6298; RFC 5681, 6582, 6937 |
+//! | `rto` | RFC 6298 |
+//! | `congestion` | the congestion window (RFC 5681, 6582, 6937, 9438, 8257, 9406) |
+//! | `ecn` | congestion marks (RFC 3168) |
+//! | `pacing` | a window over its round trip |
 //! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
 //! | `half_open`, `cookie` | connections of which only a SYN has come, and SYN cookies (RFC 4987) |
 //! | `limit`, `source` | how often something is answered, and a source may connect |
@@ -26,6 +29,7 @@ pub(crate) mod input;
 pub(crate) mod isn;
 pub(crate) mod limit;
 pub(crate) mod output;
+pub(crate) mod pacing;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod source;
@@ -33,6 +37,7 @@ pub(crate) mod time_wait;
 pub(crate) mod timers;
 
 pub mod congestion;
+pub mod ecn;
 pub mod options;
 pub mod rto;
 pub mod segment;

@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Offer};
 use super::counters::TcpCounters;
+use super::ecn::NOT_ECT;
 use super::options::{OptionOctets, Options, emit_timestamps};
 use super::receiver::Receiver;
 use super::segment::{CHECKSUM, Flags, HEADER_LEN, Header};
@@ -86,6 +87,7 @@ impl<F: Frame> Connection<F> {
             _ => {}
         }
         let progress = self.send_records(egress);
+        self.congestion.used(self.sender.una, self.sender.nxt, self.sender.flight());
         if progress == Progress::Done && self.sender.fin_is_next() && !self.send_fin(egress) {
             return Progress::Again;
         }
@@ -161,10 +163,17 @@ impl<F: Frame> Connection<F> {
         let Some(template) = self.template else { return Progress::Waiting };
         // Nothing is received in between: all that differs are numbers and PSH.
         let mut common = None;
+        let pacing = egress.config.pacing;
+        if pacing {
+            self.pace(egress.now);
+        }
         for _ in 0..TURN_MAX {
             let Some(index) = self.sender.next(self.congestion.window()) else {
                 return Progress::Done;
             };
+            if pacing && self.is_held_back(index, egress.now) {
+                return Progress::Done;
+            }
             if egress.out.room() == 0 {
                 return Progress::Again;
             }
@@ -187,21 +196,28 @@ impl<F: Frame> Connection<F> {
             });
             header.seq = seq;
             if push {
-                header.flags = Flags::ACK | Flags::PSH;
+                header.flags = header.flags | Flags::PSH;
             }
+            let ecn;
+            (header.flags, ecn) = self.mark(header.flags, again);
             let sum = egress.data_sum(sum);
             // The options' length is a constant in each of these.
             let header_len = match &stamp {
-                None => wrap(&mut frame, &header, &[], &template, sum),
-                Some(options) => wrap(&mut frame, &header, options, &template, sum),
+                None => wrap(&mut frame, &header, &[], &template, ecn, sum),
+                Some(options) => wrap(&mut frame, &header, options, &template, ecn, sum),
             };
             let held = frame.hold(header_len);
             self.sender.keep(index, held, egress.now);
             self.congestion.sent(len);
+            if pacing {
+                self.pacer.spend(len);
+            }
             egress.send(frame);
             egress.counters.octets_sent += u64::from(len);
             if again {
                 self.retransmits += 1;
+                let stamp = self.timestamps.map(|state| state.stamp(egress.now).value);
+                self.congestion.repeated(len, stamp);
                 egress.counters.retransmissions += 1;
             }
             if seq == self.sender.una && !again {
@@ -285,7 +301,7 @@ impl<F: Frame> Connection<F> {
         };
         let header =
             if flags.contains(Flags::SYN) { self.syn_header(flags) } else { self.header(seq, flags) };
-        wrap(&mut frame, &header, &options, &template, egress.data_sum(0));
+        wrap(&mut frame, &header, &options, &template, NOT_ECT, egress.data_sum(0));
         egress.send(frame);
         if flags.contains(Flags::ACK) {
             self.ack.sent();
@@ -304,7 +320,7 @@ impl<F: Frame> Connection<F> {
             destination_port: self.remote.port(),
             seq,
             ack: self.receiver.nxt,
-            flags,
+            flags: flags | self.ecn.echo,
             window: self.receiver.advertise(),
         }
     }
@@ -316,7 +332,7 @@ impl<F: Frame> Connection<F> {
             destination_port: self.remote.port(),
             seq: self.iss,
             ack: if acknowledges { self.receiver.nxt } else { SeqNumber::default() },
-            flags,
+            flags: self.ecn.syn_flags(flags, self.retries > 0),
             window: self.receiver.syn_window(),
         }
     }
@@ -336,12 +352,12 @@ impl<F: Frame> Connection<F> {
         .emit()
     }
 
-    fn ack_options(&self, flags: Flags, now: Instant) -> OptionOctets {
+    fn ack_options(&mut self, flags: Flags, now: Instant) -> OptionOctets {
         let timestamps =
             self.timestamps.filter(|_| !flags.contains(Flags::RST)).map(|state| state.stamp(now));
         let mut options = Options { timestamps, ..Options::default() };
-        if self.sack && self.receiver.has_gap() {
-            options.sack = self.receiver.sack_blocks();
+        if self.sack && self.receiver.has_reports() {
+            options.sack = self.receiver.take_reports();
         }
         options.emit()
     }
@@ -357,6 +373,7 @@ pub(crate) fn wrap<F: Frame>(
     header: &Header,
     options: &[u8],
     template: &HeaderTemplate,
+    ecn: u8,
     data_sum: Option<u16>,
 ) -> usize {
     let transport_len = HEADER_LEN + options.len();
@@ -373,7 +390,7 @@ pub(crate) fn wrap<F: Frame>(
         }
     };
     octets[CHECKSUM].copy_from_slice(&field.to_be_bytes());
-    template.write(frame, 0, 0);
+    template.write(frame, ecn, 0);
     let (link_len, network_len) = (template.link_len(), template.network_len());
     if data_sum.is_none() {
         let octets = |len| u8::try_from(len).expect("a header is shorter than 256 octets");

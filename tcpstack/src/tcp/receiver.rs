@@ -86,6 +86,8 @@ pub(crate) struct Receiver<F> {
     newest: SeqNumber,
     /// The sequence number of the peer's FIN, once one was seen.
     fin: Option<SeqNumber>,
+    /// Data that came twice, not yet told.
+    duplicate: Option<SackBlock>,
 }
 
 impl<F: Frame> Receiver<F> {
@@ -104,6 +106,7 @@ impl<F: Frame> Receiver<F> {
             blocks: VecDeque::new(),
             newest: SeqNumber::default(),
             fin: None,
+            duplicate: None,
         }
     }
 
@@ -235,8 +238,36 @@ impl<F: Frame> Receiver<F> {
         field
     }
 
+    /// Notes that data came again, to be told once (RFC 2883 section 4).
+    pub(crate) fn note_duplicate(&mut self, seq: SeqNumber, len: u32) {
+        self.duplicate = Some(SackBlock { start: seq, end: seq + len });
+    }
+
+    /// Whether there is something for the SACK option.
+    pub(crate) fn has_reports(&self) -> bool {
+        self.has_gap() || self.duplicate.is_some()
+    }
+
+    /// The blocks of the SACK option: what came twice, then the early data.
+    pub(crate) fn take_reports(&mut self) -> ArrayVec<SackBlock, SACK_BLOCKS_MAX> {
+        let blocks = self.sack_blocks();
+        match self.duplicate.take() {
+            None => blocks,
+            // The block that it lies in, if there is one, must be the next (RFC 2883 section 4.2).
+            Some(twice) => {
+                let holds = |block: &&SackBlock| {
+                    block.start.at_or_before(twice.start) && twice.end.at_or_before(block.end)
+                };
+                let within = blocks.iter().filter(holds);
+                let others = blocks.iter().filter(|block| !holds(block));
+                let all = core::iter::once(&twice).chain(within).chain(others);
+                all.take(SACK_BLOCKS_MAX).copied().collect()
+            }
+        }
+    }
+
     /// The early data for the SACK option, the newest block first (RFC 2018 section 4).
-    pub(crate) fn sack_blocks(&self) -> ArrayVec<SackBlock, SACK_BLOCKS_MAX> {
+    fn sack_blocks(&self) -> ArrayVec<SackBlock, SACK_BLOCKS_MAX> {
         let holds_newest =
             |block: &&SackBlock| block.start.at_or_before(self.newest) && self.newest.before(block.end);
         let first = self.blocks.iter().find(holds_newest);

@@ -78,6 +78,12 @@ impl Rto {
         Duration::from_nanos(doubled.min(self.max_ns))
     }
 
+    /// The smoothed round-trip time, zero without a sample.
+    #[inline]
+    pub fn srtt_ns(&self) -> u64 {
+        self.srtt_ns
+    }
+
     /// The smoothed round-trip time, once there was a sample.
     pub fn srtt(&self) -> Option<Duration> {
         self.sampled.then_some(Duration::from_nanos(self.srtt_ns))

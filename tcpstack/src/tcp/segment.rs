@@ -44,6 +44,17 @@ impl Flags {
     pub const ACK: Self = Self(0x10);
     /// The urgent pointer field is significant.
     pub const URG: Self = Self(0x20);
+    /// A congestion mark is echoed (RFC 3168).
+    pub const ECE: Self = Self(0x40);
+    /// The congestion window was reduced (RFC 3168).
+    pub const CWR: Self = Self(0x80);
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// The bits of both, where an operator cannot be used.
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// Whether all of `other`'s bits are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -60,7 +71,7 @@ impl BitOr for Flags {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.or(other)
     }
 }
 
@@ -107,7 +118,7 @@ impl Segment {
             destination_port: u16::from_be_bytes([d0, d1]),
             seq: SeqNumber::new(u32::from_be_bytes([q0, q1, q2, q3])),
             ack: SeqNumber::new(u32::from_be_bytes([a0, a1, a2, a3])),
-            flags: Flags(flags & 0x3f),
+            flags: Flags(flags),
             window: u16::from_be_bytes([w0, w1]),
             header_len,
             payload_len: u32::try_from(octets.len() - header_len).map_err(|_| Malformed)?,
@@ -266,6 +277,8 @@ mod tests {
                     prop_assert_eq!(ours.flags.contains(Flags::RST), theirs.rst());
                     prop_assert_eq!(ours.flags.contains(Flags::ACK), theirs.ack());
                     prop_assert_eq!(ours.flags.contains(Flags::PSH), theirs.psh());
+                    prop_assert_eq!(ours.flags.contains(Flags::ECE), theirs.ece());
+                    prop_assert_eq!(ours.flags.contains(Flags::CWR), theirs.cwr());
                     prop_assert_eq!(ours.window, theirs.window_len());
                     prop_assert_eq!(ours.header_len, usize::from(theirs.header_len()));
                     prop_assert_eq!(ours.payload_len as usize, theirs.payload().len());

@@ -433,6 +433,20 @@ impl<F: Frame> Sender<F> {
         self.first_again = false;
     }
 
+    /// Nothing was lost after all: what was sent and not acknowledged counts as in flight again.
+    #[cold]
+    pub(crate) fn resume(&mut self) {
+        self.resend = self.sent;
+        if self.fin == Fin::Pending && self.nxt == self.end + 1 {
+            self.fin = Fin::Sent;
+        }
+        (self.sacked, self.lost, self.first_again) = (0, 0, false);
+        for record in self.records.range_mut(..self.sent) {
+            record.lost = false;
+            self.sacked += if record.sacked { record.len } else { 0 };
+        }
+    }
+
     /// Whether everything queued was sent, so that a FIN may follow.
     pub(crate) fn fin_is_next(&self) -> bool {
         self.fin == Fin::Pending && self.resend == self.records.len()

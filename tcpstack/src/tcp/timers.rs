@@ -7,7 +7,6 @@
 
 use core::time::Duration;
 
-use super::congestion::Flight;
 use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::sender::Fin;
@@ -157,13 +156,7 @@ impl<F: Frame> Connection<F> {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
                 give_up_at = (self.sender.wnd > 0).then(|| since + config.user_timeout);
-                let flight = Flight {
-                    una: self.sender.una,
-                    nxt: self.sender.nxt,
-                    octets: self.sender.flight(),
-                    pipe: 0,
-                    delivered: 0,
-                };
+                let flight = self.flight(self.sender.flight(), 0, now);
                 self.congestion.timeout(flight, self.retries > 0);
                 self.sender.resend_all();
             }

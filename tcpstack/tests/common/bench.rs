@@ -40,6 +40,11 @@ pub struct Seg {
     pub mss: Option<u16>,
     pub scale: Option<u8>,
     pub sack_permitted: bool,
+    /// The ECE and CWR flags.
+    pub ece: bool,
+    pub cwr: bool,
+    /// The two ECN bits of the IP header.
+    pub ecn: u8,
 }
 
 pub fn seg(flags: &'static str, seq: u32, ack: u32) -> Seg {
@@ -54,6 +59,9 @@ pub fn seg(flags: &'static str, seq: u32, ack: u32) -> Seg {
         mss: None,
         scale: None,
         sack_permitted: false,
+        ece: false,
+        cwr: false,
+        ecn: 0,
     }
 }
 
@@ -70,6 +78,21 @@ impl Seg {
 
     pub fn timestamps(mut self, value: u32, echo: u32) -> Self {
         self.timestamps = Some((value, echo));
+        self
+    }
+
+    pub fn ece(mut self) -> Self {
+        self.ece = true;
+        self
+    }
+
+    pub fn cwr(mut self) -> Self {
+        self.cwr = true;
+        self
+    }
+
+    pub fn ecn(mut self, ecn: u8) -> Self {
+        self.ecn = ecn;
         self
     }
 
@@ -246,7 +269,7 @@ impl Bench {
                     self.elsewhere += 1;
                     return None;
                 }
-                Some(self.relative(&tcp, &repr))
+                Some(self.relative(&tcp, &repr).ecn(ip.ecn()))
             }
             _ => None,
         }
@@ -282,6 +305,9 @@ impl Bench {
             mss: repr.max_seg_size,
             scale: repr.window_scale,
             sack_permitted: repr.sack_permitted,
+            ece: tcp.ece(),
+            cwr: tcp.cwr(),
+            ecn: 0,
         }
     }
 
@@ -337,17 +363,22 @@ impl Bench {
             payload: &segment.payload,
         };
         let mut octets = vec![0; repr.buffer_len()];
-        repr.emit(
-            &mut TcpPacket::new_unchecked(&mut octets[..]),
-            &IpAddress::Ipv4(self.remote.0.into()),
-            &IpAddress::Ipv4(OURS.into()),
-            &ChecksumCapabilities::default(),
-        );
-        self.inject_ip(IpProtocol::Tcp, &octets);
+        let (source, destination) = (IpAddress::Ipv4(self.remote.0.into()), IpAddress::Ipv4(OURS.into()));
+        let mut packet = TcpPacket::new_unchecked(&mut octets[..]);
+        repr.emit(&mut packet, &source, &destination, &ChecksumCapabilities::default());
+        packet.set_ece(segment.ece);
+        packet.set_cwr(segment.cwr);
+        packet.fill_checksum(&source, &destination);
+        self.inject_marked(IpProtocol::Tcp, &octets, segment.ecn);
     }
 
     /// The peer sends an IP packet.
     pub fn inject_ip(&mut self, protocol: IpProtocol, payload: &[u8]) {
+        self.inject_marked(protocol, payload, 0);
+    }
+
+    /// The same, with these ECN bits.
+    pub fn inject_marked(&mut self, protocol: IpProtocol, payload: &[u8], ecn: u8) {
         let ip = Ipv4Repr {
             src_addr: self.remote.0.into(),
             dst_addr: OURS.into(),
@@ -362,6 +393,8 @@ impl Bench {
         let mut packet = Ipv4Packet::new_unchecked(ethernet.payload_mut());
         ip.emit(&mut packet, &ChecksumCapabilities::default());
         packet.payload_mut().copy_from_slice(payload);
+        packet.set_ecn(ecn);
+        packet.fill_checksum();
         self.wire.inject(0, &octets);
     }
 

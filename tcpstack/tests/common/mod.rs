@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
 pub mod bench;
+pub mod path;
 pub mod stream;
 pub mod tap;
 pub mod trace;

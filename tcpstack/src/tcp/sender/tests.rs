@@ -176,6 +176,7 @@ enum Step {
     Sack(u32, u32),
     Timeout,
     RepeatFirst,
+    Resume,
     Split(u32),
 }
 
@@ -187,6 +188,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..1500u32, 1..600u32).prop_map(|(start, len)| Step::Sack(start, len)),
         1 => Just(Step::Timeout),
         1 => Just(Step::RepeatFirst),
+        1 => Just(Step::Resume),
         1 => any::<u32>().prop_map(Step::Split),
     ]
 }
@@ -239,6 +241,7 @@ proptest! {
                 }
                 Step::Timeout => sender.resend_all(),
                 Step::RepeatFirst => sender.repeat_first(None),
+                Step::Resume => sender.resume(),
                 Step::Split(seed) => {
                     if let Some(index) = (seed as usize).checked_rem(sender.records_len()) {
                         let len = sender.record(index).len;
