@@ -9,9 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use iwarp::mpa::{Profile, Revision};
 use tcpstack::addr::IpCidr;
+use tcpstack::tcp::congestion::CongestionControl;
+use tcpstack::tcp::ecn::Ecn;
 
 use crate::address::{self, AddressError};
-use crate::commands::{Command, IdlePolicy, MpaSetting, PortSelector, ServiceKind, ServiceRequest};
+use crate::commands::{
+    Command, IdlePolicy, MpaSetting, PortSelector, ServiceKind, ServiceRequest, TcpSetting,
+};
 
 /// Ports of one process: DPDK's own limit.
 pub const PORTS_MAX: u16 = 32;
@@ -42,6 +46,19 @@ pub struct PortPlan {
     pub vlan: Option<u16>,
     /// Whether to do without the device's checksum offload.
     pub software_checksums: bool,
+    /// How its connections behave.
+    pub tcp: TcpPlan,
+}
+
+/// How a port's connections behave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpPlan {
+    /// How they find out how much their path takes.
+    pub congestion: CongestionControl,
+    /// When they use Explicit Congestion Notification.
+    pub ecn: Ecn,
+    /// Whether they spread what they send over the round trip.
+    pub pacing: bool,
 }
 
 /// A route through a gateway.
@@ -201,6 +218,10 @@ impl Plan {
                 self.check_stopped()?;
                 self.port_mut(*port)?.software_checksums = !on;
             }
+            Command::SetTcp { port, setting } => {
+                self.check_stopped()?;
+                self.port_mut(*port)?.tcp.set(*setting);
+            }
             Command::SetIdle(idle) => {
                 self.check_stopped()?;
                 self.idle = *idle;
@@ -351,6 +372,7 @@ impl fmt::Display for Plan {
             if plan.software_checksums {
                 writeln!(f, "set port {port} checksum-offload off")?;
             }
+            plan.tcp.write(*port, f)?;
             for address in &plan.addresses {
                 writeln!(f, "set port {port} address {address}")?;
             }
@@ -431,6 +453,37 @@ impl MpaPlan {
     }
 }
 
+impl TcpPlan {
+    fn set(&mut self, setting: TcpSetting) {
+        match setting {
+            TcpSetting::Congestion(congestion) => self.congestion = congestion,
+            TcpSetting::Ecn(ecn) => self.ecn = ecn,
+            TcpSetting::Pacing(pacing) => self.pacing = pacing,
+        }
+    }
+
+    /// The commands that make this of the defaults.
+    fn write(&self, port: u16, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { congestion, ecn, pacing } = *self;
+        let default = Self::default();
+        if congestion != default.congestion {
+            writeln!(f, "set port {port} congestion {}", congestion.name())?;
+        }
+        if ecn != default.ecn {
+            let when = match ecn {
+                Ecn::Off => "off",
+                Ecn::Accept => "accept",
+                Ecn::Request => "request",
+            };
+            writeln!(f, "set port {port} ecn {when}")?;
+        }
+        if pacing {
+            writeln!(f, "set port {port} pacing on")?;
+        }
+        Ok(())
+    }
+}
+
 /// Whether a gateway can be reached directly.
 fn is_on_link(addresses: &[IpCidr], gateway: IpAddr) -> bool {
     addresses.iter().any(|address| address.contains(gateway)) || is_link_local(gateway)
@@ -473,6 +526,11 @@ mod tests {
              set mpa revision 1
              set port 1 vlan 7
              set port 1 checksum-offload off
+             set port 1 congestion dctcp
+             set port 1 ecn request
+             set port 1 pacing on
+             set port 0 congestion newreno
+             set port 0 ecn off
              start perf [::]:18515 port 0 max-connections 9
              set mpa crc on
              set mpa ord 3

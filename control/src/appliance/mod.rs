@@ -266,7 +266,7 @@ impl Appliance {
             Command::SetMtu { port, .. } | Command::SetChecksumOffload { port, .. } => {
                 running::check_resting(&self.resting, *port, &plan, &self.options)?;
             }
-            Command::SetVlan { .. } | Command::SetIdle(_) | Command::SetMpa(_) => {}
+            Command::SetVlan { .. } | Command::SetTcp { .. } | Command::SetIdle(_) | Command::SetMpa(_) => {}
         }
         self.plan = plan;
         Ok(Next::GoOn)

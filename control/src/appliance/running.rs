@@ -20,7 +20,7 @@ use super::Message;
 use crate::cli::Options;
 use crate::commands::{Command, IdlePolicy, ServiceKind};
 use crate::output;
-use crate::plan::{Plan, PortPlan, ServicePlan};
+use crate::plan::{Plan, PortPlan, ServicePlan, TcpPlan};
 use crate::services::counters::ServerCounters;
 use crate::services::echo::EchoServer;
 use crate::services::perf::{Limits, Notice, PerfConfig, PerfService};
@@ -433,7 +433,11 @@ fn make_worker(
 
 fn stack_config(port: &PortPlan, options: &Options) -> StackConfig {
     let vlan = port.vlan.and_then(Vlan::new);
+    let TcpPlan { congestion, ecn, pacing } = port.tcp;
     let mut stack = StackConfig {
+        congestion,
+        ecn,
+        pacing,
         interface: InterfaceConfig { vlan, ..InterfaceConfig::default() },
         keepalive: Some(KEEPALIVE),
         ..StackConfig::default()
@@ -478,6 +482,9 @@ fn await_change(supervision: &Supervision, state: ServiceState) {
 
 #[cfg(test)]
 mod tests {
+    use tcpstack::tcp::congestion::CongestionControl;
+    use tcpstack::tcp::ecn::Ecn;
+
     use super::*;
 
     #[test]
@@ -490,11 +497,13 @@ mod tests {
 
     #[test]
     fn settings_reach_the_stack() {
-        let port = PortPlan { vlan: Some(77), ..PortPlan::default() };
+        let tcp = TcpPlan { congestion: CongestionControl::Dctcp, ecn: Ecn::Request, pacing: true };
+        let port = PortPlan { vlan: Some(77), tcp, ..PortPlan::default() };
         let options = Options { min_rto: Some(50_000), ..Options::default() };
         let stack = stack_config(&port, &options);
         assert_eq!(stack.interface.vlan, Vlan::new(77));
         assert_eq!(stack.rto_min, Duration::from_millis(50));
+        assert_eq!((stack.congestion, stack.ecn, stack.pacing), (tcp.congestion, tcp.ecn, tcp.pacing));
         let stack = stack_config(&PortPlan::default(), &Options::default());
         assert_eq!((stack.interface.vlan, stack.rto_min), (None, StackConfig::default().rto_min));
     }

@@ -12,6 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use tcpstack::addr::IpCidr;
+use tcpstack::tcp::congestion::CongestionControl;
+use tcpstack::tcp::ecn::Ecn;
 
 pub use grammar::{Kind, SyntaxError, complete, parse, parse_line};
 pub use table::{Entry, TABLE};
@@ -59,6 +61,17 @@ pub enum MpaSetting {
     Ird(u16),
     /// Outbound RDMA Reads at a time.
     Ord(u16),
+}
+
+/// A setting of TCP on one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpSetting {
+    /// How connections find out how much their path takes.
+    Congestion(CongestionControl),
+    /// When they use Explicit Congestion Notification.
+    Ecn(Ecn),
+    /// Whether they spread what they send over the round trip.
+    Pacing(bool),
 }
 
 /// A kind of service.
@@ -157,6 +170,13 @@ pub enum Command {
         /// Whether to use the device's offload, if it has one.
         on: bool,
     },
+    /// `set port N congestion|ecn|pacing VALUE`
+    SetTcp {
+        /// The port.
+        port: u16,
+        /// What for its connections.
+        setting: TcpSetting,
+    },
     /// `add route DEST/LEN via ADDR port N`
     AddRoute {
         /// The port.
@@ -213,6 +233,7 @@ impl Command {
             | Self::SetMtu { port, .. }
             | Self::SetVlan { port, .. }
             | Self::SetChecksumOffload { port, .. }
+            | Self::SetTcp { port, .. }
             | Self::AddRoute { port, .. }
             | Self::RemoveRoute { port, .. } => PortSelector::One(*port),
             Self::StartService(request) => request.ports,

@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::grammar::{Arguments, Kind};
-use super::{Command, IdlePolicy, MpaSetting, ServiceKind, ServiceRequest, Show};
+use tcpstack::tcp::congestion::CongestionControl;
+use tcpstack::tcp::ecn::Ecn;
+
+use super::{Command, IdlePolicy, MpaSetting, ServiceKind, ServiceRequest, Show, TcpSetting};
 
 /// A piece of a pattern.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +152,56 @@ pub const TABLE: &[Entry] = &[
         help: "Whether a port uses its device's checksum offload, if it has one (default: on); before `start` only.",
         example: "set port 0 checksum-offload off",
         make: |a| Command::SetChecksumOffload { port: a.port("PORT"), on: a.switch("SWITCH") },
+    },
+    Entry {
+        pattern: &[
+            Token::Word("set"),
+            Token::Word("port"),
+            Token::Value("PORT", Kind::Port),
+            Token::Word("congestion"),
+            Token::Value("ALGORITHM", Kind::OneOf(&["cubic", "newreno", "dctcp"])),
+        ],
+        help: "Sets the congestion control of a port's connections (default: cubic); before `start` only.",
+        example: "set port 0 congestion dctcp",
+        make: |a| {
+            let algorithm = match a.word("ALGORITHM") {
+                Some("newreno") => CongestionControl::NewReno,
+                Some("dctcp") => CongestionControl::Dctcp,
+                _ => CongestionControl::Cubic,
+            };
+            Command::SetTcp { port: a.port("PORT"), setting: TcpSetting::Congestion(algorithm) }
+        },
+    },
+    Entry {
+        pattern: &[
+            Token::Word("set"),
+            Token::Word("port"),
+            Token::Value("PORT", Kind::Port),
+            Token::Word("ecn"),
+            Token::Value("WHEN", Kind::OneOf(&["off", "accept", "request"])),
+        ],
+        help: "Uses Explicit Congestion Notification never, if peers ask (default), or by asking; before `start` only.",
+        example: "set port 0 ecn request",
+        make: |a| {
+            let ecn = match a.word("WHEN") {
+                Some("off") => Ecn::Off,
+                Some("request") => Ecn::Request,
+                _ => Ecn::Accept,
+            };
+            Command::SetTcp { port: a.port("PORT"), setting: TcpSetting::Ecn(ecn) }
+        },
+    },
+    Entry {
+        pattern: &[
+            Token::Word("set"),
+            Token::Word("port"),
+            Token::Value("PORT", Kind::Port),
+            Token::Word("pacing"),
+            Token::Value("SWITCH", Kind::Switch),
+        ],
+        help: "Whether connections spread a window over its round trip (default: off); before `start` only.",
+        example: "set port 0 pacing on",
+        make: |a| Command::SetTcp { port: a.port("PORT"), setting: TcpSetting::Pacing(a.switch("SWITCH")) },
     },
     Entry {
         pattern: &[
