@@ -67,7 +67,7 @@ fn an_unknown_word_is_named_with_what_was_meant() {
     );
     assert_eq!(
         error("set port 0 adress 10.0.0.1/8"),
-        "unknown word `adress` after `set port 0`, did you mean `address`?; expected `address`, `checksum-offload`, `mtu` or `vlan`"
+        "unknown word `adress` after `set port 0`, did you mean `address`?; expected `address`, `checksum-offload`, `congestion`, `ecn`, `mtu`, `pacing` or `vlan`"
     );
     assert!(error("strat").starts_with("unknown word `strat`, did you mean `start`?; expected `add`"));
     assert_eq!(
@@ -94,7 +94,7 @@ fn a_bad_value_is_named_with_its_form() {
 fn a_command_ends_where_it_should() {
     assert_eq!(
         error("set port 0"),
-        "`set port 0` is not finished; expected `address`, `checksum-offload`, `mtu` or `vlan`"
+        "`set port 0` is not finished; expected `address`, `checksum-offload`, `congestion`, `ecn`, `mtu`, `pacing` or `vlan`"
     );
     assert_eq!(error("start rping"), "`start rping` is not finished; expected ADDR:PORT");
     assert_eq!(error("quit now"), "unexpected `now` after `quit`, which is complete without it");
