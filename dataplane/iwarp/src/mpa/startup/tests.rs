@@ -84,7 +84,7 @@ mod captured {
         assert_eq!(responder, Negotiated { role: Role::Responder, ..initiator });
     }
 
-    // proves 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-1, 5044-4.4-3, 5044-4.4-6, 5044-4.4-7
+    // proves 5044-1.2-2, 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-1, 5044-4.4-3, 5044-4.4-6, 5044-4.4-7
     #[test]
     fn crc_is_used_if_either_side_sets_c() {
         assert!(Profile::default().crc);
@@ -497,7 +497,7 @@ proptest! {
         }
     }
 
-    // proves 5044-7.1.2-18
+    // proves 5044-7.1-1, 5044-7.1.2-18
     #[test]
     fn frames_cut_anywhere_leave_what_follows(
         profile in any_profile(),
