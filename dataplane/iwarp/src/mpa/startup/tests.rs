@@ -407,7 +407,7 @@ mod depths {
         assert_eq!((initiator.ird, initiator.ord), (3, 2));
     }
 
-    // proves 6581-9.1-8, 6581-9.1-9
+    // proves 6581-9.1-8, 6581-9.1-6, 6581-9.1-9
     #[test]
     fn a_responder_that_wants_more_than_is_served_is_terminated() {
         let (error, fpdu) = disagreed(siw(4), &reply(&[0x10, 2, 0, 4, 0, 4, 0, 5]));
