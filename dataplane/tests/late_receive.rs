@@ -14,7 +14,7 @@ use rand_core::{RngCore, SeedableRng};
 /// Where the receives of a side begin in its buffer.
 const SINK: u64 = 128 << 10;
 
-// proves 5041-7.1-1
+// proves 5041-7.1-1, 5044-7.1-4
 #[test]
 fn the_sender_is_told_and_both_sides_flush_in_order() {
     with_seeds(100, |seed| {

@@ -46,6 +46,7 @@ fn request() -> Vec<u8> {
     Initiator::start(Profile::default(), b"some private data").unwrap().1
 }
 
+// proves 5044-7.1.2-17, 5044-7.1.2-21
 #[test]
 fn half_a_request_and_then_silence() {
     let request = request();
@@ -55,6 +56,7 @@ fn half_a_request_and_then_silence() {
     });
 }
 
+// proves 5044-7.1.2-21
 #[test]
 fn an_octet_now_and_then() {
     with_seeds(3, |seed| {
@@ -103,6 +105,25 @@ fn half_a_reply_and_then_silence() {
         assert!(matches!(failed, Event::ConnectFailed { error: ConnectError::TimedOut, .. }), "{failed:?}");
         let took = session.world.now() - begin;
         assert!(took >= LIMIT && took <= LIMIT + Duration::from_millis(1), "{took:?}");
+        session.assert_nothing_left();
+    });
+}
+
+// proves 5044-8-5
+#[test]
+fn what_is_no_request_is_thrown_out_at_once() {
+    with_seeds(3, |seed| {
+        let mut session = listening(seed);
+        let (mut stranger, log) = Stranger::new(&session.world, seed);
+        let script =
+            Script { parts: vec![b"GET / HTTP/1.1".to_vec()], gap: Duration::ZERO, ending: Ending::Silence };
+        let now = session.world.now();
+        stranger.connect(SocketAddr::new(World::ipv4(1), SESSION_PORT), script, now);
+        session.world.add_actor(Box::new(stranger));
+        let ended = || !log.borrow().closed.is_empty();
+        session.world.run(Duration::from_millis(10), ended).unwrap();
+        assert_eq!(log.borrow().closed[0].1, CloseReason::Reset);
+        assert_eq!(session.world.host(1).counters().mpa_startups_failed, 1);
         session.assert_nothing_left();
     });
 }

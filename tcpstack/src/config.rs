@@ -163,6 +163,7 @@ pub struct SourceLimit {
 }
 
 /// Probing of idle connections (RFC 9293 section 3.8.4).
+// req 9293-3.8.4-1
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// How long nothing must have been heard before the first probe.

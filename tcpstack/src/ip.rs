@@ -48,6 +48,7 @@ impl IpHeader {
     /// Reads an IPv4 header; its checksum is verified unless `checksum_good`.
     ///
     /// A TTL of zero is no reason to drop what has arrived (RFC 1122 section 3.2.1.7).
+    // req 9293-3.9.2-3: options are skipped, whatever they are.
     #[inline]
     pub(crate) fn parse_ipv4(octets: &[u8], checksum_good: bool) -> Result<Self, IpError> {
         let (header, _) = octets.split_first_chunk::<IPV4_LEN>().ok_or(IpError::Malformed)?;

@@ -156,6 +156,7 @@ fn a_port_without_listener_refuses() {
     }
 }
 
+// proves 9293-3.8.3-6
 #[test]
 fn a_silent_host_is_unreachable_and_a_silent_tcp_times_out() {
     let config = StackConfig { syn_retries: 3, ..config() };
@@ -258,8 +259,7 @@ fn a_backlog_bounds_what_the_application_has_not_heard_of() {
     }
 }
 
-// proves 9293-3.9.1.1-1
-// proves 9293-3.9.1.1-6
+// proves 9293-3.9.1.1-1, 9293-3.9.1.1-3, 9293-3.9.1.1-6
 #[test]
 fn bad_calls_are_refused() {
     let config = StackConfig { listeners_max: 3, connections_max: 2, ..config() };
@@ -414,9 +414,7 @@ fn a_full_time_wait_table_forgets_the_oldest() {
     world.assert_clean();
 }
 
-// proves 9293-3.8.4-2
-// proves 9293-3.8.4-3
-// proves 9293-3.8.4-5
+// proves 9293-3.8.4-1, 9293-3.8.4-2, 9293-3.8.4-3, 9293-3.8.4-4, 9293-3.8.4-5
 #[test]
 fn keepalives_keep_a_live_peer_and_find_a_dead_one() {
     let mut world = world(&config());

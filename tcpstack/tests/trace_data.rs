@@ -48,6 +48,7 @@ fn a_gap_is_told_at_once_and_so_is_its_filling() {
     assert_eq!((bench.read(), bench.stack.early_frames()), (2000, 0));
 }
 
+// proves 9293-3.10.7.4-12
 #[test]
 fn each_segment_beyond_a_gap_gets_its_own_ack() {
     let mut bench = Bench::established(plain());
@@ -79,8 +80,7 @@ fn sack_blocks_tell_the_newest_first() {
     assert_eq!(bench.recv(&seg("A", 1, 1).payload(1000))[0].sack, []);
 }
 
-// proves 9293-3.4-1
-// proves 9293-3.8.6.1-1
+// proves 9293-3.4-1, 9293-3.8.6.1-1, 9293-3.8.6.1-2
 #[test]
 fn a_closed_window_still_takes_acks_and_answers_probes() {
     let config = StackConfig { receive_window: 3000, ..plain() };
@@ -158,6 +158,7 @@ fn the_initial_window_is_ten_segments() {
     assert_eq!(brief(&bench.recv(&seg("A", 1, 2001))).len(), 4);
 }
 
+// proves 9293-3.7.4-2
 #[test]
 fn records_keep_their_boundaries() {
     let mut bench = Bench::established(plain());

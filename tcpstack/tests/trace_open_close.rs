@@ -77,6 +77,7 @@ fn opening() -> Bench {
     bench
 }
 
+// proves 9293-3.1-1, 9293-3.7.1-4
 #[test]
 fn syn_sent_to_established() {
     let mut bench = opening();
@@ -146,6 +147,7 @@ fn a_silly_mss_is_not_followed_to_the_bottom() {
     assert_eq!(bench.stack.emss(bench.id()), 64);
 }
 
+// proves 9293-3.1-2
 #[test]
 fn the_window_is_scaled_only_when_both_say_so() {
     let config = StackConfig { receive_window: 1 << 20, ..plain() };
@@ -340,6 +342,7 @@ fn with_timestamps() -> Bench {
     bench
 }
 
+// proves 9293-3.1-6
 #[test]
 fn timestamps_are_echoed_from_the_first_segment_of_an_ack() {
     let mut bench = with_timestamps();
@@ -388,8 +391,7 @@ fn timestamps_are_used_only_when_both_say_so() {
 
 // ---- ICMP
 
-// proves 9293-3.9.2.2-1
-// proves 9293-3.9.2.2-3
+// proves 9293-3.9.2.2-1, 9293-3.9.2.2-3, 9293-3.9.1.8-1
 #[test]
 fn icmp_errors_do_not_end_an_established_connection() {
     let mut bench = Bench::established(plain());
@@ -418,6 +420,7 @@ fn a_refusal_by_icmp_ends_an_open() {
     assert_eq!(bench.stack.close_reason(bench.id()), CloseReason::Refused);
 }
 
+// proves 9293-3.7.1-4
 #[test]
 fn packet_too_big_cuts_what_is_in_flight() {
     let mut bench = Bench::established(plain());

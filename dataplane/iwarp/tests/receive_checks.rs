@@ -23,6 +23,7 @@ fn untagged_code(code: UntaggedBuffer) -> TerminateCode {
 mod llp {
     use super::*;
 
+    // proves 5044-8-8
     #[test]
     fn a_wrong_crc_places_nothing() {
         let mut rig = Rig::responder();

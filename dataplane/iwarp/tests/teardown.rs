@@ -361,6 +361,7 @@ mod closing {
         assert!(rig.stream.is_drained());
     }
 
+    // proves 5044-7.2-1
     #[test]
     fn receives_are_flushed_when_the_llp_is_closed() {
         let mut rig = Rig::new(Role::Responder);

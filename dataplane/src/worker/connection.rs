@@ -112,6 +112,7 @@ impl<D: Device> Engine<D> {
                     self.clients.event(client, event);
                 }
                 // Nothing may follow the Request before the Reply.
+                // req 5044-8-5
                 Ok(_) | Err(_) => {
                     self.counters.mpa_startups_failed += 1;
                     self.drop_silently(id);
@@ -371,6 +372,7 @@ impl<D: Device> Engine<D> {
             }
         }
         let streaming = Streaming { stream, negotiated, ending: None, closing: false };
+        // req 5044-7.1-4
         pair.phase = Phase::Streaming(Box::new(streaming));
     }
 

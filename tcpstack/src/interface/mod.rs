@@ -46,6 +46,7 @@ pub struct InterfaceConfig {
     /// The VLAN that all frames belong to, if any.
     pub vlan: Option<Vlan>,
     /// Hop limit (IPv4: TTL) of what we send.
+    // req 9293-3.9.2-1
     pub hop_limit: u8,
     /// Times and limits of the neighbour table.
     pub neighbor: NeighborConfig,

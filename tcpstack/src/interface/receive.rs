@@ -198,6 +198,7 @@ impl Interface {
         // Discovery goes to groups; it comes from no address before one is taken, and from one of
         // ours when another station takes that.
         let of_claim = discovery && (ip.source == Ipv6Addr::UNSPECIFIED || self.has_address(ip.source));
+        // req 9293-3.9.2.3-1
         if !is_source && !of_claim {
             self.counters.ip_source_invalid += 1;
             return Ingress::Consumed;
@@ -207,6 +208,7 @@ impl Interface {
             _ => false,
         };
         // RFC 1122 section 3.3.6: what came to a link-layer group is not for one host.
+        // req 9293-3.9.2.3-2
         let to_host = is_ours && (ethernet.destination == self.mac || discovery);
         if !to_host && !to_group {
             self.counters.ip_not_ours += 1;

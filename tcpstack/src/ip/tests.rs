@@ -34,6 +34,7 @@ fn an_ipv4_header_is_read() {
     assert_eq!((header.header_len, header.total_len), (20, 24));
 }
 
+// proves 9293-3.9.2-3
 #[test]
 fn ipv4_options_are_skipped() {
     let mut octets = IPV4.to_vec();

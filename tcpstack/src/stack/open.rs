@@ -119,8 +119,7 @@ impl<D: Device> Stack<D> {
     ///
     /// # Errors
     /// See [`ListenError`].
-    // req 9293-3.9.1.1-1
-    // req 9293-3.9.1.1-3
+    // req 9293-3.9.1.1-1, 9293-3.9.1.1-2, 9293-3.9.1.1-3
     pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, ListenError> {
         // Without scope and flow label, which name no other listener.
         let local = SocketAddr::new(local.ip(), local.port());
@@ -196,6 +195,7 @@ impl<D: Device> Stack<D> {
         let remote = SocketAddr::new(remote.ip(), remote.port());
         // req 9293-3.9.1.1-4
         let route = self.interface.route(remote.ip()).ok_or(ConnectError::NoRoute)?;
+        // req 9293-3.9.1.1-3
         let wanted = local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
         let ip = wanted.unwrap_or(route.source);
         if ip.is_ipv4() != remote.is_ipv4() || !self.interface.has_address(ip) {

@@ -230,6 +230,7 @@ pub struct ConnectionInfo {
     /// Segments sent again.
     pub retransmits: u64,
     /// ICMP errors noted.
+    // req 9293-3.9.1.8-1
     pub soft_errors: u32,
     /// Whether timestamps are in use.
     pub timestamps: bool,

@@ -162,7 +162,7 @@ pub(crate) struct AckState {
 impl AckState {
     /// Notes data received in order.
     #[inline]
-    // req 9293-3.8.6.3-2
+    // req 9293-3.8.6.3-2, 9293-3.10.7.4-1
     pub(crate) fn note(&mut self, octets: u32, now: Instant, delay: Duration) {
         self.full = self.full.max(octets);
         self.octets += octets;

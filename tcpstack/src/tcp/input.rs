@@ -131,7 +131,7 @@ impl<F: Frame> Connection<F> {
                 // req 9293-3.10.7.4-6
                 return self.challenge(context);
             }
-            // req 9293-3.10.7.4-4
+            // req 9293-3.10.7.4-4, 9293-3.5.3-1
             context.counters.resets_received += 1;
             let refused = self.state == State::SynReceived && self.listener.is_none();
             return Outcome::Close(if refused { CloseReason::Refused } else { CloseReason::Reset });
@@ -204,6 +204,7 @@ impl<F: Frame> Connection<F> {
                     // RFC 5681 section 4.2: a gap that is filled, even in part, is told at once.
                     self.ack.now |= news;
                 }
+                // req 9293-3.10.7.4-12
                 Placement::Early => {
                     self.take_marks(segment.flags, context);
                     self.ack.full = self.ack.full.max(len);
@@ -302,7 +303,7 @@ impl<F: Frame> Connection<F> {
         let now = context.now;
         let ack = segment.ack;
         // RFC 5961 section 5.
-        // req 9293-3.10.7.4-10
+        // req 9293-3.10.7.4-9, 9293-3.10.7.4-10
         if ack.after(self.sender.nxt) || ack.before(self.sender.una - self.sender.wnd_max) {
             // req 9293-3.10.7.4-11
             context.counters.ack_unacceptable += 1;

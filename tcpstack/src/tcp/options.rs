@@ -65,8 +65,7 @@ pub struct Options {
 
 impl Options {
     /// Reads options, cut anywhere and in any order; what comes after an illegal length is ignored.
-    // req 9293-3.1-6
-    // req 9293-3.1-7
+    // req 9293-3.1-5, 9293-3.1-6, 9293-3.1-7
     // req 9293-3.1-9: an illegal length ends the list, it does not end the connection.
     // req 9293-3.2-1
     pub fn parse(mut octets: &[u8]) -> Self {
@@ -92,6 +91,7 @@ impl Options {
     /// Writes the options, padded with NOPs in front so that each begins on a word.
     ///
     /// SACK blocks that do not fit are left out.
+    // req 9293-3.1-8
     pub fn emit(&self) -> OptionOctets {
         let mut out = OptionOctets::new();
         let mut put =
@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(leading_timestamps(&SYN_OCTETS[12..]), Some(Timestamps { value: 1, echo: 2 }));
     }
 
+    // proves 9293-3.1-8
     #[test]
     fn construct() {
         assert_eq!(syn_options().emit().as_slice(), &SYN_OCTETS);
@@ -210,8 +211,7 @@ mod tests {
         assert_eq!(Options::parse(&octets), Options { sack_permitted: true, ..Options::default() });
     }
 
-    // proves 9293-3.1-7
-    // proves 9293-3.2-1
+    // proves 9293-3.1-5, 9293-3.1-7, 9293-3.2-1
     #[test]
     fn unknown_options_are_skipped_and_none_need_be_aligned() {
         let octets = [1, 253, 5, 1, 2, 3, 2, 4, 1, 0, 0, 3, 3, 1];

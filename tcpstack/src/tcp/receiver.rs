@@ -213,6 +213,7 @@ impl<F: Frame> Receiver<F> {
     }
 
     /// The application has consumed `octets`; true when the peer should hear of it at once.
+    // req 9293-3.8.6.1-2: nothing but this opens the window.
     pub(crate) fn release(&mut self, octets: u32) -> bool {
         self.unreleased = self.unreleased.saturating_sub(octets);
         self.update_due()
@@ -311,6 +312,7 @@ impl<F: Frame> Receiver<F> {
     }
 
     /// Keeps a frame beyond a gap, less what is there already.
+    // req 9293-3.10.7.4-3
     fn keep(&mut self, mut seq: SeqNumber, mut frame: F, budget: &mut EarlyBudget) -> Placement {
         let at = self.early.partition_point(|early| early.seq.at_or_before(seq));
         if let Some(before) = at.checked_sub(1).and_then(|before| self.early.get(before)) {

@@ -204,7 +204,7 @@ impl<F: Frame> Sender<F> {
 
     /// Takes the window of a segment that acknowledges nothing new, unless a newer one has told
     /// it already. Returns whether it changed.
-    // req 9293-3.1-1
+    // req 9293-3.1-1, 9293-3.1-2
     pub(crate) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u32) -> bool {
         // Windows count from their acknowledgment: an old one's would reach too far from here.
         if ack != self.una {

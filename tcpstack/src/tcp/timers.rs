@@ -127,7 +127,7 @@ impl<F: Frame> Connection<F> {
         }
     }
 
-    // req 9293-3.8.3-1
+    // req 9293-3.8.3-1, 9293-3.8.3-6
     fn retransmission_timeout(
         &mut self,
         now: Instant,

@@ -15,6 +15,7 @@ pub(crate) struct Cut {
 ///
 /// `ulpdu_max` is the MULPDU, `header_len` the size of the DDP header in it.
 // req 5041-5.2-1, 5041-5.2-3, 5041-4.1-3, 5041-4.1-4, 5041-5.3-3
+// req 5044-3-3, 5044-4.5-5: as long as the MULPDU allows, and no longer.
 // req 5041-5.2-8: a message without octets is one segment.
 #[inline]
 pub(crate) fn cut(message_len: u32, sent: u32, ulpdu_max: usize, header_len: usize) -> Cut {

@@ -83,6 +83,7 @@ impl<B: Segment> Deframer<B> {
     }
 
     /// Takes the next octets of the stream.
+    // req 5044-5.1-5, 5044-appendix-A.4-1: cut anywhere.
     pub fn push(&mut self, segment: B) {
         self.push_rest(segment, 0);
     }
@@ -125,6 +126,7 @@ impl<B: Segment> Deframer<B> {
         self.handed_out = fpdu.stream_len;
         self.ulpdu_len = None;
         self.markers = fpdu.markers.after(fpdu.len);
+        // req 5044-3-7, 5044-4.3-10
         Ok(Some(self.ulpdu(fpdu)))
     }
 
@@ -163,7 +165,7 @@ impl<B: Segment> Deframer<B> {
         if self.crc && !self.crc_matches(fpdu) {
             return Err(MpaError::Crc);
         }
-        // req 5044-8-2: what the CRC found good, the Markers must agree with.
+        // req 5044-5.2-2, 5044-8-2: what the CRC found good, the Markers must agree with.
         for at in fpdu.markers.marked(fpdu.len) {
             let mut marker = [0; MARKER_LEN];
             self.held.gather(fpdu.markers.stream_offset(at) - MARKER_LEN, &mut marker);

@@ -37,7 +37,7 @@ impl MpaError {
             | Self::PrivateDataLength(_)
             | Self::Revision(_)
             | Self::NotEnhanced => Mpa::InvalidStartup,
-            // req 6581-9.1-9
+            // req 6581-9.1-6, 6581-9.1-9
             Self::InsufficientIrd => Mpa::InsufficientIrd,
             // req 6581-9.2-11
             Self::NoMatchingRtr => Mpa::NoMatchingRtr,

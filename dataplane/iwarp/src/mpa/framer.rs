@@ -54,6 +54,7 @@ impl Framer {
         ulpdu_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<usize, E> {
+        // req 5044-3-6: what is longer than the current MULPDU is framed all the same.
         assert!(ulpdu_len <= MULPDU_MAX, "no ULPDU is larger than the largest MULPDU");
         let len = fpdu_len(ulpdu_len);
         let stream_len = self.markers.stream_len(len);
@@ -74,7 +75,7 @@ impl Framer {
         }
 
         // req 5044-4.4-9
-        // req 5044-4.4-11: from the Marker in front to the one behind the pad, if any.
+        // req 5044-4.3-5, 5044-4.4-11: from the Marker in front to the one behind the pad, if any.
         let (covered, field) = out.split_at_mut(stream_len - CRC_LEN);
         let crc = if self.crc { crc32c(covered) } else { 0 };
         field.copy_from_slice(&crc.to_le_bytes());
@@ -92,7 +93,7 @@ impl Framer {
     ///
     /// Never below [`MULPDU_MIN`], so that FPDUs do not fit if `emss` is tiny.
     pub const fn mulpdu(&self, emss: usize) -> usize {
-        // req 5044-4.5-1
+        // req 5044-3-2, 5044-4.5-1
         // req 5044-4.5-2
         let markers = if self.markers.enabled() { MARKER_LEN * emss.div_ceil(512) } else { 0 };
         let mulpdu = emss.saturating_sub(LENGTH_LEN + CRC_LEN + markers + emss % 4);

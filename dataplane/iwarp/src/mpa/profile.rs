@@ -52,7 +52,7 @@ impl Default for Profile {
     fn default() -> Self {
         Self {
             revision: Revision::V2,
-            // req 5044-4.4-3
+            // req 5044-4.4-3, 5044-1.2-2
             crc: true,
             markers: false,
             peer_to_peer: false,
@@ -127,7 +127,7 @@ pub struct Negotiated {
 impl Negotiated {
     /// The version that DDP and RDMAP headers carry.
     pub const fn version(&self) -> Version {
-        // req 5044-3-9
+        // req 5044-3-9, 5044-appendix-C.1-1
         if self.revision == 0 { Version::Rdmac } else { Version::Ietf }
     }
 }

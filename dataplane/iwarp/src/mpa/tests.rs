@@ -387,7 +387,7 @@ mod sizes {
         }
     }
 
-    // proves 5044-3-5
+    // proves 5044-3-5, 5044-3-6
     #[test]
     fn the_largest_mulpdu_can_be_sent() {
         for markers in [false, true] {

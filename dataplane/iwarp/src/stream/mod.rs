@@ -101,6 +101,7 @@ impl<B: Segment> Stream<B> {
                         self.endpoint.receive(&front.ulpdu, memory);
                         rest = front.rest;
                     }
+                    // req 5044-8-8: the LLP stays open for the Terminate.
                     Err(error) => self.endpoint.receive_failed(error.into()),
                 }
                 if !self.endpoint.is_receiving() {
@@ -154,6 +155,7 @@ impl<B: Segment> Stream<B> {
 
     #[inline]
     fn try_build<M: Memory>(&mut self, out: &mut [u8], emss: usize, memory: &M) -> Attempt {
+        // req 5044-5.1-1
         let mulpdu = self.framer.mulpdu(emss);
         // Twice at most: a plan that fails is followed by the Terminate's.
         while let Some(plan) = self.endpoint.plan(mulpdu) {
@@ -179,6 +181,7 @@ impl<B: Segment> Stream<B> {
 
     /// Fills `out`, which becomes the data of one TCP segment, with as many FPDUs as there are and as
     /// fit into `emss` octets: small ones that are there already share a segment.
+    // req 5044-5.1-3, 5044-5.1-4
     #[inline]
     pub fn build_segment<M: Memory>(&mut self, out: &mut [u8], emss: usize, memory: &M) -> BuiltSegment {
         let mut built = BuiltSegment { len: 0, fpdus: 0, ends_message: false, more: true };
@@ -220,6 +223,7 @@ impl<B: Segment> Stream<B> {
     ///
     /// A half-closed Stream is not kept: whatever waits for the peer can't complete, and a
     /// peer that closed takes nothing more.
+    // req 5044-7.2-1
     pub fn peer_closed(&mut self) {
         self.llp_closed();
     }

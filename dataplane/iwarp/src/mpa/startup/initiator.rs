@@ -123,8 +123,7 @@ impl Initiator {
         let mut negotiated = Negotiated {
             role: Role::Initiator,
             revision: reply.header.revision,
-            // req 5044-7.1.1-10
-            // req 5044-7.1.1-11
+            // req 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-6, 5044-4.4-7
             crc: self.profile.crc || reply.header.crc,
             // req 5044-7.1.1-7
             // req 5044-7.1.1-8

@@ -24,6 +24,7 @@ impl Responder {
     /// # Errors
     /// The Request is invalid: close the connection.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Request>), MpaError> {
+        // req 5044-7.1-1: FPDUs begin right behind the frame that is taken here.
         // req 5044-7.1.2-3
         // req 5044-7.1.2-4
         match self.reader.receive(octets)? {
@@ -82,7 +83,7 @@ impl Request {
     /// # Errors
     /// See [`Request::private_data_max`].
     pub fn accept(&self, private_data: &[u8]) -> Result<(Vec<u8>, Negotiated), PrivateDataTooLong> {
-        // req 5044-7.1.2-6
+        // req 5044-7.1.2-6, 5044-7.1.2-7
         let reply = frame(self.answer.header, self.answer.enhanced, private_data)?;
         Ok((reply, self.answer.negotiated))
     }
@@ -111,14 +112,14 @@ impl Request {
 fn answer(profile: &Profile, request: &Header, enhanced: Option<Enhanced>) -> Answer {
     // RFC 5044 appendix C.2.4: the RDMA Consortium's protocols always have both.
     let rdmac = request.revision == 0;
-    // req 5044-7.1.1-11
+    // req 5044-7.1.1-11, 5044-4.4-6, 5044-4.4-7, 5044-appendix-C.1-2
     let crc = profile.crc || request.crc || rdmac;
     let rtr = enhanced.and_then(|request| request.peer_to_peer).map(|offered| choose_rtr(profile, offered));
     let mut negotiated = Negotiated {
         role: Role::Responder,
         revision: request.revision,
         crc,
-        // req 5044-7.1.1-6
+        // req 5044-7.1.1-5, 5044-7.1.1-6
         // req 5044-7.1.1-8
         // req 5044-7.1.1-9
         send_markers: request.markers || rdmac,

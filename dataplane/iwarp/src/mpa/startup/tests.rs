@@ -84,7 +84,7 @@ mod captured {
         assert_eq!(responder, Negotiated { role: Role::Responder, ..initiator });
     }
 
-    // proves 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-1, 5044-4.4-3, 5044-4.4-6, 5044-4.4-7
+    // proves 5044-1.2-2, 5044-7.1.1-10, 5044-7.1.1-11, 5044-4.4-1, 5044-4.4-3, 5044-4.4-6, 5044-4.4-7
     #[test]
     fn crc_is_used_if_either_side_sets_c() {
         assert!(Profile::default().crc);
@@ -407,7 +407,7 @@ mod depths {
         assert_eq!((initiator.ird, initiator.ord), (3, 2));
     }
 
-    // proves 6581-9.1-8, 6581-9.1-9
+    // proves 6581-9.1-8, 6581-9.1-6, 6581-9.1-9
     #[test]
     fn a_responder_that_wants_more_than_is_served_is_terminated() {
         let (error, fpdu) = disagreed(siw(4), &reply(&[0x10, 2, 0, 4, 0, 4, 0, 5]));
@@ -497,7 +497,7 @@ proptest! {
         }
     }
 
-    // proves 5044-7.1.2-18
+    // proves 5044-7.1-1, 5044-7.1.2-18
     #[test]
     fn frames_cut_anywhere_leave_what_follows(
         profile in any_profile(),
