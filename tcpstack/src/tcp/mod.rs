@@ -30,6 +30,7 @@ pub(crate) mod isn;
 pub(crate) mod limit;
 pub(crate) mod output;
 pub(crate) mod pacing;
+mod rack;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod source;
