@@ -61,6 +61,9 @@ pub struct StackConfig {
     /// Whether selective acknowledgments are offered and accepted (RFC 2018).
     pub sack: bool,
 
+    /// Whether losses are told by time and tails are probed for, on connections with SACK (RFC 8985).
+    pub rack: bool,
+
     /// What happens to SYNs that find no room.
     pub syn_cookies: SynCookies,
     /// How many connections one source may open to our listeners.
@@ -122,6 +125,7 @@ impl Default for StackConfig {
             restart_after_idle: true,
             timestamps: true,
             sack: true,
+            rack: true,
             syn_cookies: SynCookies::UnderPressure,
             source_limit: None,
             connections_max: 131_072,

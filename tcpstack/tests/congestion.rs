@@ -9,7 +9,8 @@ use core::time::Duration;
 
 use common::path::{Path, PathPlan, jain, large};
 use tcpstack::config::StackConfig;
-use tcpstack::sim::{Chance, Faults};
+use tcpstack::sim::{Bottleneck, Chance, Faults};
+use tcpstack::tcp::TcpCounters;
 use tcpstack::tcp::congestion::CongestionControl::{self, Cubic, Dctcp, NewReno};
 use tcpstack::tcp::ecn::Ecn;
 
@@ -285,8 +286,8 @@ fn pacing_costs_no_goodput() {
 
 #[test]
 fn reordering_over_short_round_trips_is_found_out() {
-    // Two in a hundred frames are overtaken, by more than three others.
-    let config = with(Cubic);
+    // Two in a hundred frames are overtaken, by more than three others, and three mean a loss.
+    let config = StackConfig { rack: false, ..with(Cubic) };
     let plan = PathPlan { rtt: Duration::from_micros(200), ..PathPlan::default() };
     let mut path = Path::new(plan, &config);
     path.add_flow();
@@ -301,4 +302,61 @@ fn reordering_over_short_round_trips_is_found_out() {
     assert!(path.stacks[0].counters().fast_recoveries > 10, "{counters:?}");
     assert!(counters.spurious_recoveries * 10 > counters.fast_recoveries * 8, "{counters:?}");
     assert!(path.utilization(200 * MS) > 800);
+}
+
+#[test]
+fn reordering_is_waited_for_once_it_was_seen() {
+    // Three in a hundred frames are overtaken by up to a hundred others.
+    let plan = PathPlan { rtt: MS, ..PathPlan::default() };
+    let mut path = Path::new(plan, &with(Cubic));
+    path.add_flow();
+    let faults = Faults {
+        reorder: Chance::percent(3),
+        reorder_delay: MS,
+        ..Faults::link(plan.rtt / 2, plan.bandwidth)
+    };
+    path.wire.set_port_faults(0, faults);
+    path.run(100 * MS);
+    let before = path.stacks[0].counters().clone();
+    assert!(before.arrived_twice > 0, "{before:?}");
+    path.run(300 * MS);
+    let counters = path.stacks[0].counters();
+    assert_eq!(counters.retransmissions, before.retransmissions);
+    assert_eq!(counters.timeouts, 0);
+    assert!(path.utilization(200 * MS) > 900);
+}
+
+/// Octets of eight flows at 10 Gb/s that lose segments, and what their sender counted.
+fn lossy(rack: bool, loss_ppm: u32, seed: u64) -> (u64, TcpCounters) {
+    let plan = PathPlan { seed, bandwidth: 10_000_000_000, rtt: MS, ..PathPlan::default() };
+    let mut path = Path::new(plan, &StackConfig { rack, ..with(Cubic) });
+    for _ in 0..8 {
+        path.add_flow();
+    }
+    let bottleneck = Bottleneck { bandwidth: plan.bandwidth, queue: plan.queue, mark_above: None };
+    let faults = Faults {
+        loss: Chance::ppm(loss_ppm),
+        bottleneck: Some(bottleneck),
+        ..Faults::link(plan.rtt / 2, plan.bandwidth)
+    };
+    path.wire.set_port_faults(0, faults);
+    let octets = path.run(400 * MS).iter().sum();
+    (octets, path.stacks[0].counters().clone())
+}
+
+#[test]
+fn losses_told_by_time_leave_nearly_nothing_to_timeouts() {
+    let (seeds, _) = effort();
+    for seed in 1..=seeds {
+        let mut timeouts = (0, 0);
+        for loss_ppm in [10_000, 30_000] {
+            let (slower, without) = lossy(false, loss_ppm, seed);
+            let (faster, with) = lossy(true, loss_ppm, seed);
+            assert!(faster > slower, "{seed} {loss_ppm} {faster} {slower}");
+            // What is lost is sent again, and nothing else: nothing is reordered here.
+            assert_eq!(with.arrived_twice, 0, "{seed} {loss_ppm}");
+            timeouts = (timeouts.0 + without.timeouts, timeouts.1 + with.timeouts);
+        }
+        assert!(timeouts.0 > 10 && timeouts.1 * 10 <= timeouts.0, "{seed} {timeouts:?}");
+    }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Connection<F: Frame> {
     pub(crate) pacer: Pacer,
     pub(crate) rto: Rto,
     pub(crate) timer: Timer,
+    /// When the retransmission timer expires, if another one does not run in its place.
+    pub(crate) rto_at: Instant,
     /// When the stack's timer wheel will look at this connection.
     pub(crate) wheel_at: Instant,
     /// Timeouts in a row without an answer.
@@ -135,6 +137,14 @@ impl TimestampState {
     pub(crate) fn rtt(&self, now: Instant) -> Option<Duration> {
         let ticks = self.stamp(now).value.wrapping_sub(self.echoed);
         (ticks < RTT_TICKS_MAX).then(|| Duration::from_nanos(u64::from(ticks + 1) << TIMESTAMP_SHIFT))
+    }
+
+    /// The time before which that was sent which the last echo answers.
+    #[cold]
+    pub(crate) fn echoed_before(&self, now: Instant) -> Instant {
+        let age = u64::from(self.stamp(now).value.wrapping_sub(self.echoed));
+        let ticks = (now.as_nanos() >> TIMESTAMP_SHIFT).saturating_sub(age) + 1;
+        Instant::from_nanos(ticks << TIMESTAMP_SHIFT)
     }
 
     /// The option of a segment that is sent now.
@@ -229,6 +239,7 @@ impl<F: Frame> Connection<F> {
             pacer: Pacer::new(),
             rto: Rto::new(config.rto_initial, config.rto_min, config.rto_max),
             timer: Timer::Off,
+            rto_at: NEVER,
             wheel_at: NEVER,
             retries: 0,
             progress_at: now,
@@ -306,6 +317,9 @@ impl<F: Frame> Connection<F> {
         let (which, max) = (config.congestion, config.send_buffer);
         self.congestion = Congestion::new(which, self.emss, window, max, self.sack, self.iss);
         self.congestion.paced = config.pacing;
+        let rack = self.sack && config.rack;
+        self.congestion.rack = rack;
+        self.sender.rack.start(rack, self.rto.srtt_ns(), config.delayed_ack);
         self.retries = 0;
         self.syn_due = false;
         self.timer = Timer::Off;

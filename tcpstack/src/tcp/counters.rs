@@ -17,6 +17,12 @@ counters! {
         retransmissions,
         /// Retransmission timeouts.
         timeouts,
+        /// Records found to be lost by RACK.
+        rack_lost,
+        /// Loss probes sent: nobody had answered for two round trips.
+        tail_probes,
+        /// Losses repaired by a loss probe.
+        tail_losses_repaired,
         /// Losses repaired by fast recovery.
         fast_recoveries,
         /// Fast recoveries that turned out to be none, taken back.

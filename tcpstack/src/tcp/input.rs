@@ -323,15 +323,23 @@ impl<F: Frame> Connection<F> {
         let room_before = self.send_room(context.config);
         let flight_before = self.sender.flight();
         let outstanding = self.sender.has_outstanding();
+        let rack = self.sender.rack.on;
+        if rack {
+            self.rack_begin(now);
+        }
         let mut delivered = if blocks.is_empty() { 0 } else { self.sender.mark_sacked(&blocks) };
         let reported = delivered > 0;
-        if let Some(block) = arrived_twice(&blocks, ack) {
+        let twice = arrived_twice(&blocks, ack);
+        if let Some(block) = twice {
             context.counters.arrived_twice += 1;
+            if rack {
+                self.rack_arrived_twice(block);
+            }
             if let Some(timeout) = self.congestion.arrived_twice(block) {
-                count_spurious(timeout, context);
+                count_spurious(timeout, context.counters);
             }
         }
-        let lost = reported && self.sender.judge_lost(self.emss);
+        let mut lost = !rack && reported && self.sender.judge_lost(self.emss);
 
         if ack.after(self.sender.una) {
             let acknowledged = self.sender.acknowledge(ack, now);
@@ -339,6 +347,10 @@ impl<F: Frame> Connection<F> {
             let coarse = || self.timestamps.and_then(|state| state.rtt(now));
             if let Some(rtt) = acknowledged.rtt.or_else(coarse) {
                 self.rto.sample(rtt);
+                self.rack_measured();
+            }
+            if rack {
+                lost = self.rack_judge(now, context.counters);
             }
             self.retries = 0;
             self.progress_at = now;
@@ -355,14 +367,19 @@ impl<F: Frame> Connection<F> {
             if lost && !was_in_recovery && !self.congestion.in_recovery() && !undone {
                 response = self.congestion.duplicate(flight, true);
             }
-            self.respond(response, was_in_recovery, context);
+            self.respond(response, was_in_recovery, now, context.counters);
+            if self.rack_has_probe() && self.rack_probe_answered(ack, twice, false) {
+                context.counters.tail_losses_repaired += 1;
+                self.congestion.repaired(flight);
+            }
             // RFC 6298 section 5: restarted by what is new (5.3), stopped when all is told (5.2).
-            self.timer = if self.sender.has_outstanding() {
-                Timer::Retransmit(now + self.rto.value())
-            } else {
-                Timer::Off
-            };
+            self.rto_at = now + self.rto.value();
+            self.timer =
+                if self.sender.has_outstanding() { Timer::Retransmit(self.rto_at) } else { Timer::Off };
             self.sender.set_window(segment.seq, ack, window);
+            if rack {
+                self.rack_end(was_in_recovery, now);
+            }
         } else {
             let changed = self.sender.update_window(segment.seq, ack, window);
             // RFC 5681 section 2, and RFC 6675 section 2 with SACK.
@@ -375,11 +392,21 @@ impl<F: Frame> Connection<F> {
                     && !changed
                     && !segment.flags.contains(Flags::FIN)
             };
+            if rack && reported {
+                lost = self.rack_judge(now, context.counters);
+            }
             if duplicate {
                 let flight = Flight { echo, ..self.flight(flight_before, delivered, now) };
                 let was_in_recovery = self.congestion.in_recovery();
                 let response = self.congestion.duplicate(flight, lost);
-                self.respond(response, was_in_recovery, context);
+                self.respond(response, was_in_recovery, now, context.counters);
+            }
+            if rack && reported {
+                self.rack_end(self.congestion.in_recovery(), now);
+            }
+            if self.rack_has_probe() && !reported {
+                let bare = blocks.is_empty() && !changed && segment.payload_len == 0;
+                self.rack_probe_answered(ack, twice, bare);
             }
             if changed && matches!(self.timer, Timer::Persist { .. }) && window > 0 {
                 self.timer = Timer::Off;
@@ -391,23 +418,36 @@ impl<F: Frame> Connection<F> {
         None
     }
 
-    fn respond(&mut self, response: Response, was_in_recovery: bool, context: &mut Context<'_>) {
+    pub(super) fn respond(
+        &mut self,
+        response: Response,
+        was_in_recovery: bool,
+        now: Instant,
+        counters: &mut TcpCounters,
+    ) {
         match response {
             Response::Proceed => return,
             Response::Reduced => {
-                context.counters.ecn_reductions += 1;
+                counters.ecn_reductions += 1;
                 return;
             }
             Response::Undone { timeout } => {
                 self.sender.resume();
-                return count_spurious(timeout, context);
+                return count_spurious(timeout, counters);
             }
-            Response::Restored { timeout } => return count_spurious(timeout, context),
+            Response::Restored { timeout } => return count_spurious(timeout, counters),
             Response::RetransmitFirst => {}
         }
         if !was_in_recovery {
-            context.counters.fast_recoveries += 1;
-            self.recovery_at = context.now;
+            counters.fast_recoveries += 1;
+            self.recovery_at = now;
+            if self.sender.rack.on {
+                self.rack_recover();
+            }
+        }
+        if self.sender.rack.on {
+            // What is lost, and nothing else, goes again.
+            return;
         }
         // With SACK the first hole is repaired once; without, a partial ACK always shows a new one.
         let since = (self.sack && was_in_recovery).then_some(self.recovery_at);
@@ -529,8 +569,7 @@ impl<F: Frame> Connection<F> {
 }
 
 /// A loss that was none.
-fn count_spurious(timeout: bool, context: &mut Context<'_>) {
-    let counters = &mut context.counters;
+fn count_spurious(timeout: bool, counters: &mut TcpCounters) {
     let kind = if timeout { &mut counters.spurious_timeouts } else { &mut counters.spurious_recoveries };
     *kind += 1;
 }

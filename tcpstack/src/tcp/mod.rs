@@ -15,6 +15,7 @@
 //! | `ecn` | congestion marks (RFC 3168) |
 //! | `pacing` | a window over its round trip |
 //! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
+//! | `rack` | losses told by time, and probes of the tail (RFC 8985) |
 //! | `half_open`, `cookie` | connections of which only a SYN has come, and SYN cookies (RFC 4987) |
 //! | `limit`, `source` | how often something is answered, and a source may connect |
 //! | `time_wait` | connections that are over but for old segments |
@@ -30,6 +31,7 @@ pub(crate) mod isn;
 pub(crate) mod limit;
 pub(crate) mod output;
 pub(crate) mod pacing;
+mod rack;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod source;

@@ -21,6 +21,7 @@ use crate::seq::SeqNumber;
 use crate::time::Instant;
 
 use super::options::SackBlock;
+use super::rack::{Rack, Urgent};
 
 /// The data of one segment.
 pub(crate) struct Record<F: Frame> {
@@ -31,13 +32,13 @@ pub(crate) struct Record<F: Frame> {
     /// device that makes its own.
     sum: u16,
     /// Sent more than once: no round-trip time can be told from it (Karn).
-    retransmitted: bool,
+    pub(super) retransmitted: bool,
     /// Reported by a SACK block.
-    sacked: bool,
-    /// Shown to be lost by SACK, and not sent again since.
-    lost: bool,
+    pub(super) sacked: bool,
+    /// Shown to be lost, and not sent again since.
+    pub(super) lost: bool,
     /// When it was sent last.
-    sent_at: Instant,
+    pub(super) sent_at: Instant,
     body: Body<F>,
 }
 
@@ -109,23 +110,25 @@ pub(crate) struct Sender<F: Frame> {
     /// The peer's window shift; zero before its SYN.
     pub(crate) scale: u8,
     pub(crate) fin: Fin,
-    records: VecDeque<Record<F>>,
+    pub(super) records: VecDeque<Record<F>>,
     /// Records sent: `resend <= sent <= records.len()`.
-    sent: usize,
-    /// Records in flight; those up to `sent` were given up by a timeout and go again.
-    resend: usize,
+    pub(super) sent: usize,
+    /// Records in flight; those up to `sent` were given up and go again.
+    pub(super) resend: usize,
     /// The sequence number of what is queued next.
     end: SeqNumber,
     /// Octets below `resend` that SACK reported and that are not yet acknowledged.
-    sacked: u32,
+    pub(super) sacked: u32,
     /// Octets below `resend` that are lost and were not sent again.
-    lost: u32,
-    /// The highest sequence number that was reported by SACK.
-    sacked_to: SeqNumber,
-    /// Records before this were judged lost or not; a second loss is the timer's.
-    judged_to: SeqNumber,
-    /// The first record is to be sent again, whatever the windows say.
-    first_again: bool,
+    pub(super) lost: u32,
+    /// No record before this is lost.
+    pub(super) lost_from: SeqNumber,
+    /// The highest sequence number that was acknowledged or reported by SACK: RACK.fack.
+    pub(super) sacked_to: SeqNumber,
+    /// Records before this, as sent first, were judged lost or not.
+    pub(super) judged_to: SeqNumber,
+    pub(super) urgent: Urgent,
+    pub(super) rack: Rack,
 }
 
 impl<F: Frame> Sender<F> {
@@ -146,9 +149,11 @@ impl<F: Frame> Sender<F> {
             end: iss + 1,
             sacked: 0,
             lost: 0,
+            lost_from: iss,
             sacked_to: iss,
             judged_to: iss,
-            first_again: false,
+            urgent: Urgent::None,
+            rack: Rack::new(iss),
         }
     }
 
@@ -188,6 +193,8 @@ impl<F: Frame> Sender<F> {
             if record.sacked {
                 clean = false;
                 reported += record.len;
+            } else {
+                self.rack.deliver(record.sent_at, record.end(), record.retransmitted);
             }
             if self.resend > 0 {
                 self.resend -= 1;
@@ -196,8 +203,11 @@ impl<F: Frame> Sender<F> {
             }
             self.records.pop_front();
             self.sent -= 1;
-            self.first_again = false;
+            self.urgent = Urgent::None;
         }
+        // Kept near SND.UNA, lest they seem to be ahead of it when it has moved far.
+        self.sacked_to = self.sacked_to.max(ack);
+        self.judged_to = self.judged_to.max(ack);
         // req 9293-3.8.1-1: Karn's algorithm.
         Acknowledged { octets, reported, rtt: oldest.filter(|_| clean).map(|sent_at| now - sent_at) }
     }
@@ -251,6 +261,7 @@ impl<F: Frame> Sender<F> {
                 }
                 record.sacked = true;
                 reported += record.len;
+                self.rack.deliver(record.sent_at, record.end(), record.retransmitted);
                 if index < self.resend {
                     self.sacked += record.len;
                     self.lost -= if record.lost { record.len } else { 0 };
@@ -274,6 +285,7 @@ impl<F: Frame> Sender<F> {
             }
             self.judged_to = record.end();
             if !record.sacked {
+                self.lost_from = if self.lost == 0 { record.seq } else { self.lost_from };
                 record.lost = true;
                 self.lost += record.len;
             }
@@ -284,15 +296,18 @@ impl<F: Frame> Sender<F> {
     /// The first record is to be sent again at once, unless that was done since `since`.
     pub(crate) fn repeat_first(&mut self, since: Option<Instant>) {
         let Some(first) = self.records.front() else { return };
-        self.first_again = self.sent > 0 && since.is_none_or(|since| first.sent_at < since);
+        let again = self.sent > 0 && since.is_none_or(|since| first.sent_at < since);
+        self.urgent = if again { Urgent::First } else { Urgent::None };
     }
 
     /// The next record to be sent within the windows: a repetition first, then a new one.
     // req 9293-3.8.6-3
     #[inline]
     pub(crate) fn next(&mut self, cwnd: u32) -> Option<usize> {
-        if self.first_again {
-            return Some(0);
+        if self.urgent != Urgent::None
+            && let Some(index) = self.next_urgent()
+        {
+            return Some(index);
         }
         if self.lost > 0 {
             return self.next_lost(cwnd);
@@ -344,15 +359,22 @@ impl<F: Frame> Sender<F> {
         let record = &mut self.records[index];
         record.body = Body::Held(held);
         record.sent_at = now;
+        let urgent = core::mem::replace(&mut self.urgent, Urgent::None);
+        if urgent == Urgent::Tail {
+            self.rack.probed(self.nxt.max(record.end()), index < self.sent);
+        }
         if index < self.sent {
             record.retransmitted = true;
-            self.first_again &= index != 0;
+            self.rack.repeated(record.seq, now);
             if index == self.resend {
                 // It may have been reported since it was given up.
                 self.sacked += if record.sacked { record.len } else { 0 };
                 self.resend += 1;
             } else if core::mem::take(&mut record.lost) {
                 self.lost -= record.len;
+                if self.lost_from == record.seq {
+                    self.lost_from = record.end();
+                }
             }
             return;
         }
@@ -430,7 +452,7 @@ impl<F: Frame> Sender<F> {
         (self.sacked, self.lost) = (0, 0);
         self.sacked_to = self.una;
         self.judged_to = self.una;
-        self.first_again = false;
+        self.urgent = Urgent::None;
     }
 
     /// Nothing was lost after all: what was sent and not acknowledged counts as in flight again.
@@ -440,7 +462,8 @@ impl<F: Frame> Sender<F> {
         if self.fin == Fin::Pending && self.nxt == self.end + 1 {
             self.fin = Fin::Sent;
         }
-        (self.sacked, self.lost, self.first_again) = (0, 0, false);
+        (self.sacked, self.lost, self.urgent) = (0, 0, Urgent::None);
+        self.judged_to = self.una;
         for record in self.records.range_mut(..self.sent) {
             record.lost = false;
             self.sacked += if record.sacked { record.len } else { 0 };
@@ -449,7 +472,7 @@ impl<F: Frame> Sender<F> {
 
     /// Whether everything queued was sent, so that a FIN may follow.
     pub(crate) fn fin_is_next(&self) -> bool {
-        self.fin == Fin::Pending && self.resend == self.records.len()
+        self.fin == Fin::Pending && self.resend == self.records.len() && self.lost == 0
     }
 
     /// The FIN's own sequence number.
@@ -473,7 +496,8 @@ impl<F: Frame> Sender<F> {
         self.records.clear();
         (self.sent, self.resend) = (0, 0);
         (self.sacked, self.lost) = (0, 0);
-        self.first_again = false;
+        self.urgent = Urgent::None;
+        self.rack.clear();
     }
 
     /// The record at `index`.
@@ -515,11 +539,12 @@ impl<F: Frame> Sender<F> {
         (self.sent < self.records.len()).then_some(self.sent)
     }
 
-    fn next_lost(&self, cwnd: u32) -> Option<usize> {
-        // Lost records lie below what was judged; the first unacknowledged one is often it.
-        let index = self.records.iter().position(|record| record.lost)?;
+    fn next_lost(&mut self, cwnd: u32) -> Option<usize> {
+        let index = self.first_lost()?;
+        let record = &self.records[index];
+        let fits = index == 0 || record.end().since(self.una) <= self.wnd;
         let flight = self.flight();
-        (flight == 0 || flight + self.records[index].len <= cwnd).then_some(index)
+        (fits && (flight == 0 || flight + record.len <= cwnd)).then_some(index)
     }
 }
 
@@ -540,4 +565,4 @@ fn copy_of<D: Device>(octets: &[u8], device: &mut D) -> Option<D::Frame> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -27,6 +27,10 @@ pub(crate) enum Timer {
     Off,
     /// Until unacknowledged data, SYN or FIN go again.
     Retransmit(Instant),
+    /// Until those are lost that a newer one has overtaken (RFC 8985 section 6.2).
+    Reorder(Instant),
+    /// Until the last record is probed for (RFC 8985 section 7.2): PTO.
+    Tail(Instant),
     /// Until the next probe of a closed window.
     Persist {
         /// When it is sent.
@@ -52,6 +56,8 @@ impl Timer {
         match self {
             Self::Off => NEVER,
             Self::Retransmit(at)
+            | Self::Reorder(at)
+            | Self::Tail(at)
             | Self::Linger(at)
             | Self::Persist { at, .. }
             | Self::Keepalive { at, .. } => at,
@@ -88,6 +94,8 @@ impl<F: Frame> Connection<F> {
         match self.timer {
             Timer::Off => Expired::Nothing,
             Timer::Retransmit(_) => self.retransmission_timeout(now, config, counters),
+            Timer::Reorder(_) => self.reordering_timeout(now, counters),
+            Timer::Tail(_) => self.tail_timeout(now, counters),
             Timer::Persist { probes, .. } => self.persist_timeout(probes, now, config, counters),
             Timer::Linger(_) => {
                 counters.fin_wait_2_timeouts += 1;
@@ -101,9 +109,11 @@ impl<F: Frame> Connection<F> {
     #[inline]
     pub(crate) fn arm(&mut self, now: Instant) {
         if self.sender.has_outstanding() && !self.syn_due {
-            if !matches!(self.timer, Timer::Retransmit(_)) {
-                self.timer = Timer::Retransmit(now + self.rto.value());
+            if !matches!(self.timer, Timer::Retransmit(_) | Timer::Reorder(_) | Timer::Tail(_)) {
+                self.rto_at = now + self.rto.value();
+                self.timer = Timer::Retransmit(self.rto_at);
             }
+            self.rack_sent(now);
             return;
         }
         if self.sender.first_unsent().is_some() || self.sender.fin == Fin::Pending {
@@ -158,7 +168,11 @@ impl<F: Frame> Connection<F> {
                 give_up_at = (self.sender.wnd > 0).then(|| since + config.user_timeout);
                 let flight = self.flight(self.sender.flight(), 0, now);
                 self.congestion.timeout(flight, self.retries > 0);
-                self.sender.resend_all();
+                if self.sender.rack.on {
+                    self.rack_time_out(now);
+                } else {
+                    self.sender.resend_all();
+                }
             }
         }
         counters.timeouts += 1;

@@ -161,6 +161,8 @@ pub struct Congestion {
     sack: bool,
     /// What is sent is paced: no acknowledgment causes a burst.
     pub(super) paced: bool,
+    /// Losses are told by time, and no number of duplicates means one (RFC 8985).
+    pub(super) rack: bool,
     /// The window fell, and the peer is to be told by CWR.
     pub(super) reduced: bool,
     /// In flight when the window began to fall: RecoverFS.
@@ -199,6 +201,7 @@ impl Congestion {
             phase: Phase::Open,
             sack,
             paced: false,
+            rack: false,
             reduced: false,
             recover_flight: 1,
             delivered: 0,
@@ -248,7 +251,7 @@ impl Congestion {
             }
             return Response::Proceed;
         }
-        let enough = lost || self.duplicates == DUPLICATES_MAX;
+        let enough = lost || (!self.rack && self.duplicates == DUPLICATES_MAX);
         if !enough || (self.phase == Phase::Open && !flight.una.after(self.recover)) {
             if self.phase == Phase::Marked {
                 self.reduce_proportionally(&flight);
@@ -268,6 +271,18 @@ impl Congestion {
             self.window.set(self.window.ssthresh.saturating_add(DUPLICATES_MAX * self.window.mss));
         }
         Response::RetransmitFirst
+    }
+
+    /// A loss probe has repaired a loss (RFC 8985 section 7.4.2): the window falls, once a window.
+    #[cold]
+    pub(super) fn repaired(&mut self, flight: Flight) {
+        if self.phase != Phase::Open || !flight.una.after(self.recover) {
+            return;
+        }
+        let threshold = self.algorithm.lose(self.window.cwnd, self.loss_flight(&flight));
+        self.lower_threshold(threshold);
+        self.undo = None;
+        self.fall(Phase::Marked, &flight);
     }
 
     /// Octets were sent, again or for the first time.

@@ -3,10 +3,10 @@ use crate::device::{Burst, Capabilities};
 use crate::sim::{SimFrame, SimPool};
 use proptest::prelude::*;
 
-const MSS: u32 = 100;
+pub(in crate::tcp) const MSS: u32 = 100;
 
 /// Frames, and nothing else of a device.
-struct Frames(SimPool, Capabilities);
+pub(in crate::tcp) struct Frames(SimPool, Capabilities);
 
 impl Device for Frames {
     type Frame = SimFrame;
@@ -30,13 +30,13 @@ impl Device for Frames {
     }
 }
 
-fn frames(limit: usize) -> Frames {
+pub(in crate::tcp) fn frames(limit: usize) -> Frames {
     let capabilities =
         Capabilities { mac: [2; 6], mtu: 1500, receive_checksum: false, transmit_checksum: false };
     Frames(SimPool::new(limit, 400), capabilities)
 }
 
-fn sender(iss: u32) -> Sender<SimFrame> {
+pub(in crate::tcp) fn sender(iss: u32) -> Sender<SimFrame> {
     let mut sender = Sender::new(SeqNumber::new(iss));
     sender.nxt = SeqNumber::new(iss) + 1;
     sender.una = sender.nxt;
@@ -44,7 +44,7 @@ fn sender(iss: u32) -> Sender<SimFrame> {
     sender
 }
 
-fn queue(sender: &mut Sender<SimFrame>, frames: &Frames, len: u32) {
+pub(in crate::tcp) fn queue(sender: &mut Sender<SimFrame>, frames: &Frames, len: u32) {
     let octets: Vec<u8> = (0..len).map(|at| octet(sender.end + at)).collect();
     let frame = frames.0.frame(&octets).unwrap();
     let sum = sum_of(&frame);
@@ -56,7 +56,7 @@ fn octet(seq: SeqNumber) -> u8 {
 }
 
 /// Sends the next record if one may go; what was sent stays with the NIC when `busy` takes it.
-fn send(
+pub(in crate::tcp) fn send(
     sender: &mut Sender<SimFrame>,
     frames: &mut Frames,
     cwnd: u32,
