@@ -235,6 +235,10 @@ impl Congestion {
         if flight.echo && self.reduce_marked(&flight) {
             return Response::Reduced;
         }
+        // Sequence numbers live on a circle: what is far behind would seem to be ahead.
+        if self.undo.is_none() {
+            self.recover = self.recover.max(flight.una - 1);
+        }
         self.grow(acked, &flight);
         Response::Proceed
     }

@@ -46,6 +46,22 @@ fn paced_slow_start_has_no_limit_an_acknowledgment() {
 }
 
 #[test]
+fn a_loss_is_answered_after_any_number_of_octets_without_one() {
+    for which in ALL {
+        let mut congestion = of(which);
+        let mut una = 1;
+        for _ in 0..5 {
+            una += 700_000_000;
+            let _ = congestion.acknowledge(MSS, flight(una, una + 10 * MSS, 10 * MSS));
+        }
+        let loss = || flight(una, una + 10 * MSS, 10 * MSS);
+        assert_eq!(congestion.duplicate(loss(), false), Response::Proceed);
+        assert_eq!(congestion.duplicate(loss(), false), Response::Proceed);
+        assert_eq!(congestion.duplicate(loss(), false), Response::RetransmitFirst);
+    }
+}
+
+#[test]
 fn an_unused_window_does_not_grow() {
     let mut congestion = congestion();
     let _ = congestion.acknowledge(MSS, flight(1001, 1001, MSS));
