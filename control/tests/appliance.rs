@@ -194,7 +194,7 @@ fn routes_come_and_go_while_it_runs() {
 #[test]
 fn two_ends_of_a_wire_may_close_at_once() {
     let socket = std::env::temp_dir().join(format!("ironwarp-both-{}.sock", std::process::id()));
-    for _ in 0..4 {
+    for _ in 0..8 {
         let [server, client] = ["server", "client"].map(|role| {
             let device = format!("net_memif0,role={role},socket-abstract=no,socket={}", socket.display());
             // The server is there first.
