@@ -57,7 +57,7 @@ impl HeaderTemplate {
 
         ethernet::emit_header(&mut octets, parts.destination_mac, parts.source_mac, parts.vlan, ethertype);
 
-        let pseudo_sum = match (parts.source, parts.destination) {
+        match (parts.source, parts.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut ip = Ipv4Packet::new_unchecked(&mut octets[link_len..]);
                 ip.set_version(4);
@@ -70,7 +70,6 @@ impl HeaderTemplate {
                 ip.set_src_addr(source);
                 ip.set_dst_addr(destination);
                 ip.fill_checksum();
-                checksum::combine(checksum::sum(&source.octets()), checksum::sum(&destination.octets()))
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let mut ip = Ipv6Packet::new_unchecked(&mut octets[link_len..]);
@@ -79,12 +78,12 @@ impl HeaderTemplate {
                 ip.set_next_header(parts.protocol);
                 ip.set_src_addr(source);
                 ip.set_dst_addr(destination);
-                checksum::combine(checksum::sum(&source.octets()), checksum::sum(&destination.octets()))
             }
             _ => panic!("source and destination are of different IP versions"),
-        };
-        let pseudo_sum = checksum::combine(pseudo_sum, u32::from(u8::from(parts.protocol)));
-        let pseudo_sum = !checksum::finish(pseudo_sum);
+        }
+        let protocol = parts.protocol.into();
+        let pseudo_sum =
+            !checksum::finish(checksum::of_pseudo_header(parts.source, parts.destination, protocol, 0));
         Self { octets, pseudo_sum, neighbor }
     }
 

@@ -92,6 +92,21 @@ pub struct Stack<D: Device> {
     counters: TcpCounters,
 }
 
+/// The way out of the stack, in which a connection is borrowed: a macro, as a method would borrow the connection too.
+macro_rules! egress {
+    ($stack:ident, $device:ident, $now:ident) => {
+        Egress {
+            device: $device,
+            interface: &mut $stack.interface,
+            out: &mut $stack.out,
+            counters: &mut $stack.counters,
+            config: &$stack.config,
+            now: $now,
+            offload: $stack.offload,
+        }
+    };
+}
+
 /// A place for a connection.
 struct Slot<F: Frame> {
     generation: u32,
@@ -284,15 +299,7 @@ impl<D: Device> Stack<D> {
         let Some(connection) = slot(&mut self.connections, index) else { return };
         if connection.ecn.turns(ecn) && connection.owes_ack_before(segment) {
             // For what came before the marks changed (RFC 8257 section 3.2).
-            connection.send_ack(&mut Egress {
-                device,
-                interface: &mut self.interface,
-                out: &mut self.out,
-                counters: &mut self.counters,
-                config: &self.config,
-                now,
-                offload: self.offload,
-            });
+            connection.send_ack(&mut egress!(self, device, now));
         }
         let mut context =
             Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early, ecn };
@@ -301,15 +308,7 @@ impl<D: Device> Stack<D> {
         let after = connection.state;
         if outcome == Outcome::AckNow {
             connection.ack.now = true;
-            let mut egress = Egress {
-                device,
-                interface: &mut self.interface,
-                out: &mut self.out,
-                counters: &mut self.counters,
-                config: &self.config,
-                now,
-                offload: self.offload,
-            };
+            let mut egress = egress!(self, device, now);
             if connection.template.is_some() {
                 connection.send_ack(&mut egress);
             }
@@ -439,15 +438,7 @@ impl<D: Device> Stack<D> {
         let Some(connection) = slot(&mut self.connections, index) else { return };
         connection.wheel_at = NEVER;
         let before = connection.state;
-        let mut egress = Egress {
-            device,
-            interface: &mut self.interface,
-            out: &mut self.out,
-            counters: &mut self.counters,
-            config: &self.config,
-            now,
-            offload: self.offload,
-        };
+        let mut egress = egress!(self, device, now);
         match connection.expire(now, &self.config, egress.counters) {
             Expired::Nothing if !connection.pacer.take_due(now) && !connection.ack.is_due(now) => {
                 self.schedule(index);
@@ -471,15 +462,7 @@ impl<D: Device> Stack<D> {
     fn output(&mut self, index: u32, device: &mut D, now: Instant) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
         connection.in_work = false;
-        let mut egress = Egress {
-            device,
-            interface: &mut self.interface,
-            out: &mut self.out,
-            counters: &mut self.counters,
-            config: &self.config,
-            now,
-            offload: self.offload,
-        };
+        let mut egress = egress!(self, device, now);
         let progress = connection.output(&mut egress);
         let before = connection.state;
         match progress {
