@@ -250,8 +250,12 @@ impl World {
             Command::Unlisten { .. } => self.hosts[side].listening = false,
             Command::Connect { token, private_data, attributes, receives, remote, .. } => {
                 if !self.hosts[1 - side].listening {
-                    let event =
-                        Event::ConnectFailed { token, error: ConnectError::Refused, private_data: vec![] };
+                    let event = Event::ConnectFailed {
+                        token,
+                        error: ConnectError::Refused,
+                        depths: None,
+                        private_data: vec![],
+                    };
                     self.hosts[side].events.push_back(event);
                     return;
                 }
@@ -264,6 +268,7 @@ impl World {
                     listener: ListenerId(0),
                     qp: qp(index, 1 - side),
                     remote,
+                    depths: None,
                     private_data,
                 });
             }
@@ -283,12 +288,14 @@ impl World {
                     qp: id,
                     private_data: vec![],
                     negotiated: responder,
+                    depths: None,
                 });
                 self.hosts[1 - side].events.push_back(Event::Established {
                     token,
                     qp: qp(index, 1 - side),
                     private_data,
                     negotiated: initiator,
+                    depths: None,
                 });
             }
             Command::Reject { qp: id, private_data } => {
@@ -296,7 +303,12 @@ impl World {
                 connection.state = ConnectionState::Gone;
                 let token = connection.token;
                 let error = ConnectError::Rejected;
-                self.hosts[1 - side].events.push_back(Event::ConnectFailed { token, error, private_data });
+                self.hosts[1 - side].events.push_back(Event::ConnectFailed {
+                    token,
+                    error,
+                    depths: None,
+                    private_data,
+                });
             }
             Command::Register { token, region, rights, .. } => {
                 let host = &mut self.hosts[side];

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use iwarp::mpa::{Negotiated, Profile};
+use iwarp::mpa::{Negotiated, PeerDepths, Profile};
 use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::work::{Completion, PostError, ReceiveRequest, SendRequest};
 use tcpstack::time::Instant;
@@ -154,6 +154,9 @@ pub enum Event {
         qp: QueuePairId,
         /// The peer.
         remote: SocketAddr,
+        /// Its IRD and ORD, where it said them (RFC 6581 section 9.1).
+        // req 6581-9.1-1
+        depths: Option<PeerDepths>,
         /// Its private data.
         private_data: Vec<u8>,
     },
@@ -167,6 +170,9 @@ pub enum Event {
         private_data: Vec<u8>,
         /// What was negotiated.
         negotiated: Negotiated,
+        /// The peer's own IRD and ORD, where it said them.
+        // req 6581-9.1-10
+        depths: Option<PeerDepths>,
     },
     /// A connection could not be made.
     ConnectFailed {
@@ -174,6 +180,8 @@ pub enum Event {
         token: Token,
         /// Why.
         error: ConnectError,
+        /// The peer's IRD and ORD, where it said them with a Reject.
+        depths: Option<PeerDepths>,
         /// What the peer gave with a Reject.
         private_data: Vec<u8>,
     },

@@ -177,10 +177,10 @@ impl Links {
                 self.forget(token);
                 self.unless_closing(error.into())?;
             }
-            Event::Established { token, qp, private_data, negotiated } => {
+            Event::Established { token, qp, private_data, negotiated, .. } => {
                 return self.established(token, qp, &private_data, negotiated);
             }
-            Event::ConnectFailed { token, error, private_data } => {
+            Event::ConnectFailed { token, error, private_data, .. } => {
                 self.connecting -= 1;
                 self.connect_next();
                 if let Some(Link::Connecting(_, stag)) = self.by_token(token) {

@@ -224,7 +224,7 @@ impl Inner {
             let Some(pair) = self.pairs.remove(&id) else { continue };
             if let Some(Offer { token, .. }) = pair.offer {
                 let error = ConnectError::ClosedByPeer;
-                let event = Event::ConnectFailed { token, error, private_data: Vec::new() };
+                let event = Event::ConnectFailed { token, error, depths: None, private_data: Vec::new() };
                 self.sides[pair.side].events.push_back(event);
                 continue;
             }
@@ -252,7 +252,7 @@ impl Inner {
             Command::Connect { token, remote, profile, receives, .. } => {
                 if self.sides[1 - side].listener.is_none() {
                     let error = ConnectError::Refused;
-                    let event = Event::ConnectFailed { token, error, private_data: Vec::new() };
+                    let event = Event::ConnectFailed { token, error, depths: None, private_data: Vec::new() };
                     return self.sides[side].events.push_back(event);
                 }
                 let offer = Offer { token, profile };
@@ -272,6 +272,7 @@ impl Inner {
                     listener: ListenerId(7),
                     qp: peer,
                     remote,
+                    depths: None,
                     private_data: Vec::new(),
                 };
                 self.sides[1 - side].events.push_back(event);
@@ -282,7 +283,7 @@ impl Inner {
                 let peer = self.pairs.remove(&peer).unwrap();
                 let token = peer.offer.unwrap().token;
                 let error = ConnectError::Rejected;
-                let event = Event::ConnectFailed { token, error, private_data: Vec::new() };
+                let event = Event::ConnectFailed { token, error, depths: None, private_data: Vec::new() };
                 self.sides[peer.side].events.push_back(event);
             }
             Command::Register { token, domain, region, rights } => {
@@ -334,12 +335,14 @@ impl Inner {
             qp,
             private_data: Vec::new(),
             negotiated: negotiated(Role::Responder, ord, ird),
+            depths: None,
         });
         self.sides[1 - side].events.push_back(Event::Established {
             token,
             qp: peer,
             private_data: Vec::new(),
             negotiated: negotiated(Role::Initiator, ird, ord),
+            depths: None,
         });
     }
 

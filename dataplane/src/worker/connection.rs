@@ -1,7 +1,7 @@
 //! Connections from TCP's SYN to their end: MPA start-up, and telling applications.
 
 use iwarp::memory::Accessor;
-use iwarp::mpa::{Initiator, InitiatorOutcome, Negotiated, Responder};
+use iwarp::mpa::{Initiator, InitiatorOutcome, Negotiated, PeerDepths, Responder};
 use iwarp::stream::{Stream, StreamLimits, StreamState};
 use iwarp::types::StreamId;
 use iwarp::work::ReceiveRequest;
@@ -62,7 +62,7 @@ impl<D: Device> Engine<D> {
                 self.startup_deadlines.add(self.now, id);
                 self.send_octets(connection, &request);
             }
-            Err(_) => self.connect_failed(id, ConnectError::PrivateDataTooLong, Vec::new()),
+            Err(_) => self.connect_failed(id, ConnectError::PrivateDataTooLong),
         }
     }
 
@@ -72,43 +72,43 @@ impl<D: Device> Engine<D> {
         match &mut pair.phase {
             Phase::Requesting(startup) => match startup.0.receive(frame.bytes()) {
                 Ok((_, None)) => {}
-                Ok((consumed, Some(InitiatorOutcome::Accepted { negotiated, private_data, .. }))) => {
+                Ok((consumed, Some(InitiatorOutcome::Accepted { negotiated, private_data, depths }))) => {
                     let Phase::Requesting(startup) = std::mem::replace(&mut pair.phase, Phase::Closing)
                     else {
                         return;
                     };
                     let offer = startup.1;
                     self.start_stream(id, negotiated, &offer.attributes, offer.receives);
-                    self.established(id, negotiated, private_data);
+                    self.established(id, negotiated, depths, private_data);
                     frame.trim_front(consumed);
                     if !frame.bytes().is_empty() {
                         self.feed_stream(id, frame);
                     }
                 }
-                Ok((_, Some(InitiatorOutcome::Rejected { private_data, .. }))) => {
-                    self.connect_failed(id, ConnectError::Rejected, private_data);
+                Ok((_, Some(InitiatorOutcome::Rejected { private_data, depths, .. }))) => {
+                    self.rejected(id, depths, private_data);
                 }
                 Ok((_, Some(InitiatorOutcome::Disagreed { error, terminate }))) => {
                     let connection = pair.connection;
                     self.counters.mpa_startups_failed += 1;
                     self.counters.terminates_sent += 1;
                     self.send_octets(connection, &terminate);
-                    self.connect_failed(id, ConnectError::Mpa(error), Vec::new());
+                    self.connect_failed(id, ConnectError::Mpa(error));
                 }
                 Err(error) => {
                     self.counters.mpa_startups_failed += 1;
-                    self.connect_failed(id, ConnectError::Mpa(error), Vec::new());
+                    self.connect_failed(id, ConnectError::Mpa(error));
                 }
             },
             Phase::AwaitingRequest(listener, responder) => match responder.receive(frame.bytes()) {
                 Ok((_, None)) => {}
                 Ok((consumed, Some(request))) if consumed == frame.bytes().len() => {
                     let (listener, client) = (*listener, pair.client);
-                    let private_data = request.private_data.to_vec();
+                    let (private_data, depths) = (request.private_data.to_vec(), request.depths);
                     pair.phase = Phase::AwaitingDecision(Box::new(request));
                     let remote = self.stack.info(pair.connection).map(|info| info.remote);
                     let Some(remote) = remote else { return };
-                    let event = Event::ConnectRequest { listener, qp: id, remote, private_data };
+                    let event = Event::ConnectRequest { listener, qp: id, remote, depths, private_data };
                     self.clients.event(client, event);
                 }
                 // Nothing may follow the Request before the Reply.
@@ -145,11 +145,12 @@ impl<D: Device> Engine<D> {
             return;
         };
         let (connection, client) = (pair.connection, pair.client);
+        let depths = request.depths;
         match request.accept(private_data) {
             Ok((reply, negotiated)) => {
                 self.start_stream(id, negotiated, attributes, receives);
                 self.send_octets(connection, &reply);
-                self.established(id, negotiated, Vec::new());
+                self.established(id, negotiated, depths, Vec::new());
             }
             Err(_) => {
                 self.counters.mpa_startups_failed += 1;
@@ -183,7 +184,7 @@ impl<D: Device> Engine<D> {
         remote: std::net::SocketAddr,
         offer: Offer,
     ) {
-        let refused = |error| Event::ConnectFailed { token, error, private_data: Vec::new() };
+        let refused = |error| Event::ConnectFailed { token, error, depths: None, private_data: Vec::new() };
         if self.pairs.len() >= self.limits.connections_max {
             self.clients.event(client, refused(ConnectError::TooMany));
             return;
@@ -228,7 +229,7 @@ impl<D: Device> Engine<D> {
         let (connection, client) = (pair.connection, pair.client);
         match &pair.phase {
             Phase::Connecting(_) | Phase::Requesting(_) => {
-                self.connect_failed(id, ConnectError::Aborted, Vec::new());
+                self.connect_failed(id, ConnectError::Aborted);
             }
             Phase::Streaming(_) => self.end_stream(id, reason),
             Phase::AwaitingDecision(_) => {
@@ -255,7 +256,7 @@ impl<D: Device> Engine<D> {
                 self.end_stream(id, reason);
             }
             Phase::Connecting(_) | Phase::Requesting(_) => {
-                self.connect_failed(id, ConnectError::ClosedByPeer, Vec::new());
+                self.connect_failed(id, ConnectError::ClosedByPeer);
             }
             Phase::AwaitingDecision(_) => {
                 let client = pair.client;
@@ -282,7 +283,7 @@ impl<D: Device> Engine<D> {
                         CloseReason::Unreachable => ConnectError::Unreachable,
                         _ => ConnectError::ClosedByPeer,
                     };
-                    self.connect_failed(id, error, Vec::new());
+                    self.connect_failed(id, error);
                 }
                 Phase::Streaming(streaming) => {
                     let reason = streaming.ending.unwrap_or(match reason {
@@ -311,7 +312,7 @@ impl<D: Device> Engine<D> {
         match &pair.phase {
             Phase::Requesting(_) => {
                 self.counters.mpa_startups_failed += 1;
-                self.connect_failed(id, ConnectError::TimedOut, Vec::new());
+                self.connect_failed(id, ConnectError::TimedOut);
             }
             Phase::AwaitingRequest(..) => {
                 self.counters.mpa_startups_failed += 1;
@@ -376,9 +377,15 @@ impl<D: Device> Engine<D> {
         pair.phase = Phase::Streaming(Box::new(streaming));
     }
 
-    fn established(&mut self, id: QueuePairId, negotiated: Negotiated, private_data: Vec<u8>) {
+    fn established(
+        &mut self,
+        id: QueuePairId,
+        negotiated: Negotiated,
+        depths: Option<PeerDepths>,
+        private_data: Vec<u8>,
+    ) {
         let Some(pair) = self.pairs.find(id) else { return };
-        let event = Event::Established { token: pair.token, qp: id, private_data, negotiated };
+        let event = Event::Established { token: pair.token, qp: id, private_data, negotiated, depths };
         let client = pair.client;
         self.counters.streams_established += 1;
         self.clients.event(client, event);
@@ -393,11 +400,26 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    fn connect_failed(&mut self, id: QueuePairId, error: ConnectError, private_data: Vec<u8>) {
+    fn connect_failed(&mut self, id: QueuePairId, error: ConnectError) {
+        self.connect_ended(id, error, None, Vec::new());
+    }
+
+    /// The Responder's application sent a Reject.
+    fn rejected(&mut self, id: QueuePairId, depths: Option<PeerDepths>, private_data: Vec<u8>) {
+        self.connect_ended(id, ConnectError::Rejected, depths, private_data);
+    }
+
+    fn connect_ended(
+        &mut self,
+        id: QueuePairId,
+        error: ConnectError,
+        depths: Option<PeerDepths>,
+        private_data: Vec<u8>,
+    ) {
         let Some(pair) = self.pairs.find(id) else { return };
         let (client, token, connection) = (pair.client, pair.token, pair.connection);
         pair.phase = Phase::Closing;
-        self.clients.event(client, Event::ConnectFailed { token, error, private_data });
+        self.clients.event(client, Event::ConnectFailed { token, error, depths, private_data });
         self.stack.close(connection);
         self.close_deadlines.add(self.now, id);
     }

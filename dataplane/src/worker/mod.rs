@@ -288,17 +288,38 @@ impl<D: Device> Worker<D> {
     /// Closes all connections: in order where the peers go along within 500 ms, else by reset.
     pub fn shut_down(&mut self, clock: &impl Clock) {
         let start = clock.now();
+        self.close_all();
+        while self.engine.pairs.len() > 0 && clock.now() - start < STOP_GRACE {
+            if !self.turn(clock.now()) {
+                std::thread::yield_now();
+            }
+        }
+        self.abort_all(clock);
+    }
+
+    /// The same for two workers of one thread, each the other's peer.
+    pub fn shut_down_both(a: &mut Self, b: &mut Self, clock: &impl Clock) {
+        let start = clock.now();
+        a.close_all();
+        b.close_all();
+        while a.engine.pairs.len() + b.engine.pairs.len() > 0 && clock.now() - start < STOP_GRACE {
+            a.turn(clock.now());
+            b.turn(clock.now());
+        }
+        a.abort_all(clock);
+        b.abort_all(clock);
+    }
+
+    fn close_all(&mut self) {
         // Nothing new begins.
         self.engine.limits.connections_max = 0;
         for id in self.engine.pairs.ids() {
             self.engine.end_stream(id, DisconnectReason::Stopped);
             self.engine.close_for_good(id);
         }
-        while self.engine.pairs.len() > 0 && clock.now() - start < STOP_GRACE {
-            if !self.turn(clock.now()) {
-                std::thread::yield_now();
-            }
-        }
+    }
+
+    fn abort_all(&mut self, clock: &impl Clock) {
         for id in self.engine.pairs.ids() {
             self.engine.abort(id, DisconnectReason::Stopped);
         }
