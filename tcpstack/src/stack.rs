@@ -12,6 +12,7 @@
 
 mod application;
 mod half_open;
+mod memory;
 mod open;
 mod orphan;
 mod stateless;
@@ -19,6 +20,7 @@ mod time_wait;
 mod types;
 
 pub use application::Outlet;
+pub use memory::MemoryUse;
 
 use std::collections::VecDeque;
 
@@ -419,7 +421,7 @@ impl<D: Device> Stack<D> {
             IcmpErrorKind::Refused if connection.state == State::SynSent => {
                 self.finish(index, State::SynSent, CloseReason::Refused);
             }
-            IcmpErrorKind::PacketTooBig { mtu } if mtu < connection.route.mtu => {
+            IcmpErrorKind::PacketTooBig { mtu } if mtu < connection.mtu => {
                 connection.shrink_mtu(mtu);
                 self.counters.path_mtu_reduced += 1;
                 self.interface.update_path_mtu(error.remote, mtu, now);

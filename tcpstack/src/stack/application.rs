@@ -7,6 +7,7 @@ use crate::config::{Keepalive, StackConfig};
 use crate::device::{Device, Frame};
 use crate::ethernet::{ETHERNET_LEN, VLAN_LEN};
 use crate::header::IPV6_LEN;
+use crate::tcp::compact::KeepaliveTimes;
 use crate::tcp::connection::Connection;
 use crate::tcp::segment::{HEADER_LEN, OPTIONS_MAX};
 use crate::tcp::sender::{Fin, sum_of};
@@ -173,7 +174,7 @@ impl<D: Device> Stack<D> {
     // req 9293-3.8.4-2
     pub fn set_keepalive(&mut self, id: ConnectionId, keepalive: Option<Keepalive>, now: Instant) {
         let Some(connection) = self.connection_mut(id) else { return };
-        connection.keepalive = keepalive;
+        connection.keepalive = keepalive.map(KeepaliveTimes::from);
         if matches!(connection.timer, Timer::Off | Timer::Keepalive { .. }) {
             connection.timer = Timer::Off;
             connection.arm(now);

@@ -20,8 +20,8 @@ impl<D: Device> Stack<D> {
         }
         let Some(connection) = slot(&mut self.connections, index) else { return };
         let remains = Remains {
-            local: connection.local,
-            remote: connection.remote,
+            local: connection.local.into(),
+            remote: connection.remote.into(),
             snd_nxt: connection.sender.nxt,
             rcv_nxt: connection.receiver.nxt,
             window: connection.receiver.advertise(),

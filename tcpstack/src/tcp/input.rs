@@ -19,7 +19,7 @@ use crate::config::StackConfig;
 use crate::device::Frame;
 use crate::seq::SeqNumber;
 use crate::stack::{CloseReason, Events};
-use crate::time::Instant;
+use crate::time::{Coarse, Instant};
 
 /// After this long without a segment TS.Recent may have wrapped (RFC 7323 section 5.5).
 const TIMESTAMP_VALID: Duration = Duration::from_secs(24 * 24 * 3600);
@@ -502,15 +502,15 @@ impl<F: Frame> Connection<F> {
         // Timestamps live on a circle just as sequence numbers do.
         let (value_seq, recent_seq) = (SeqNumber::new(value), SeqNumber::new(state.recent));
         if value_seq.before(recent_seq) {
-            if context.now - state.recent_at < TIMESTAMP_VALID {
+            if state.recent_at.age(context.now) < TIMESTAMP_VALID {
                 context.counters.paws += 1;
                 return Some(self.challenge(context));
             }
             state.recent = value;
-            state.recent_at = context.now;
+            state.recent_at = Coarse::of(context.now);
         } else if segment.seq.at_or_before(state.last_ack) {
             state.recent = value;
-            state.recent_at = context.now;
+            state.recent_at = Coarse::of(context.now);
         }
         None
     }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `segment`, `options` | the header's fields and options |
 //! | `state` | the states and their transitions |
-//! | `connection` | one connection: the parts below put together |
+//! | `connection`, `compact` | one connection: the parts below put together, in little memory |
 //! | `input` | SEGMENT ARRIVES (RFC 9293 section 3.10.7, RFC 5961, RFC 7323) |
 //! | `output` | what may be sent now, and its headers |
 //! | `timers` | retransmission, persist, keep-alive |
@@ -22,6 +22,7 @@
 //!
 //! The [`stack`](crate::stack) owns the connections, finds them and gives them time.
 
+pub(crate) mod compact;
 pub(crate) mod connection;
 pub(crate) mod cookie;
 mod counters;

@@ -16,28 +16,29 @@ const AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
 pub struct Rto {
     srtt_ns: u64,
     rttvar_ns: u64,
-    /// The timeout without back-off.
-    base_ns: u64,
+    /// The timeout without back-off, in microseconds.
+    base_us: u32,
+    /// Its bounds, 71 minutes at most.
+    min_us: u32,
+    max_us: u32,
     /// Doublings since the last sample.
     backoff: u8,
     sampled: bool,
-    min_ns: u64,
-    max_ns: u64,
 }
 
 impl Rto {
     /// Nothing known yet but the bounds: `min <= rto <= max`.
     pub fn new(initial: Duration, min: Duration, max: Duration) -> Self {
-        let (min_ns, max_ns) = (nanos(min), nanos(max).max(nanos(min)));
+        let (min_us, max_us) = (micros(min), micros(max).max(micros(min)));
         // req 9293-3.8.1-1
         Self {
             srtt_ns: 0,
             rttvar_ns: 0,
-            base_ns: nanos(initial).clamp(min_ns, max_ns),
+            base_us: micros(initial).clamp(min_us, max_us),
+            min_us,
+            max_us,
             backoff: 0,
             sampled: false,
-            min_ns,
-            max_ns,
         }
     }
 
@@ -55,7 +56,8 @@ impl Rto {
             self.rttvar_ns = rtt_ns / 2;
         }
         let margin_ns = GRANULARITY_NS.max(self.rttvar_ns.saturating_mul(4));
-        self.base_ns = self.srtt_ns.saturating_add(margin_ns).clamp(self.min_ns, self.max_ns);
+        let base_us = self.srtt_ns.saturating_add(margin_ns).div_ceil(1000);
+        self.base_us = u32::try_from(base_us).unwrap_or(u32::MAX).clamp(self.min_us, self.max_us);
         self.backoff = 0;
     }
 
@@ -68,14 +70,14 @@ impl Rto {
     pub fn syn_was_lost(&mut self) {
         if !self.sampled {
             self.backoff = 0;
-            self.base_ns = self.base_ns.max(nanos(AFTER_SYN_LOSS)).clamp(self.min_ns, self.max_ns);
+            self.base_us = self.base_us.max(micros(AFTER_SYN_LOSS)).clamp(self.min_us, self.max_us);
         }
     }
 
     /// The timeout now.
     pub fn value(&self) -> Duration {
-        let doubled = self.base_ns.saturating_mul(1 << self.backoff.min(30));
-        Duration::from_nanos(doubled.min(self.max_ns))
+        let doubled_us = u64::from(self.base_us) << self.backoff.min(30);
+        Duration::from_nanos(doubled_us.min(u64::from(self.max_us)) * 1000)
     }
 
     /// The smoothed round-trip time, zero without a sample.
@@ -92,6 +94,10 @@ impl Rto {
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn micros(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl<F: Frame> Connection<F> {
             // req 9293-3.8.4-3
             Some(keepalive) => {
                 if !matches!(self.timer, Timer::Keepalive { .. }) {
-                    self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle, probes: 0 };
+                    self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle(), probes: 0 };
                 }
             }
             None => self.timer = Timer::Off,
@@ -215,16 +215,17 @@ impl<F: Frame> Connection<F> {
             return Expired::Nothing;
         };
         // What was heard meanwhile moved nothing; it counts now.
-        let due: Duration = if probes == 0 { keepalive.idle } else { keepalive.interval };
+        let due: Duration = if probes == 0 { keepalive.idle() } else { keepalive.interval() };
         let silent = now - self.heard_at;
         if silent < due {
-            self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle, probes: 0 };
+            self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle(), probes: 0 };
             return Expired::Nothing;
         }
+        self.trim();
         if probes >= keepalive.probes {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
-        self.timer = Timer::Keepalive { at: now + keepalive.interval, probes: probes + 1 };
+        self.timer = Timer::Keepalive { at: now + keepalive.interval(), probes: probes + 1 };
         counters.keepalive_probes += 1;
         Expired::Probe
     }
