@@ -44,7 +44,7 @@ use crate::tcp::input::{Context, Outcome, Reset};
 use crate::tcp::isn::{self, PORT_COUNTERS};
 use crate::tcp::limit::RateLimit;
 use crate::tcp::output::{Egress, Progress};
-use crate::tcp::receiver::EarlyBudget;
+use crate::tcp::receiver::{EarlyBudget, WindowBudget};
 use crate::tcp::segment::Segment;
 use crate::tcp::source::Sources;
 use crate::tcp::state::State;
@@ -85,6 +85,7 @@ pub struct Stack<D: Device> {
     waiting: Vec<ConnectionId>,
     resolutions: u64,
     early: EarlyBudget,
+    windows: WindowBudget,
     secret: Secret,
     /// Each moves on with the ephemeral ports that were tried for its destinations.
     port_turns: [u32; PORT_COUNTERS],
@@ -142,6 +143,7 @@ impl<D: Device> Stack<D> {
                 total_max: config.early_frames_total,
                 connection_max: config.early_frames_max,
             },
+            windows: WindowBudget { used: 0, max: config.receive_window_total },
             secret: Secret::new(isn_seed),
             port_turns: [0; PORT_COUNTERS],
             orphans: 0,
@@ -179,6 +181,11 @@ impl<D: Device> Stack<D> {
     /// Frames kept beyond gaps, of all connections.
     pub fn early_frames(&self) -> usize {
         self.early.used
+    }
+
+    /// Octets by which the receive windows of all connections have grown.
+    pub fn windows_grown(&self) -> u64 {
+        self.windows.used
     }
 
     /// Takes one received frame.
@@ -303,8 +310,14 @@ impl<D: Device> Stack<D> {
             // For what came before the marks changed (RFC 8257 section 3.2).
             connection.send_ack(&mut egress!(self, device, now));
         }
-        let mut context =
-            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early, ecn };
+        let mut context = Context {
+            now,
+            config: &self.config,
+            counters: &mut self.counters,
+            early: &mut self.early,
+            windows: &mut self.windows,
+            ecn,
+        };
         let before = connection.state;
         let outcome = connection.arrives(segment, frame, &mut context);
         let after = connection.state;
@@ -366,7 +379,7 @@ impl<D: Device> Stack<D> {
     fn finish(&mut self, index: u32, before: State, reason: CloseReason) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
         self.orphans -= usize::from(connection.released);
-        connection.end(reason, &mut self.early);
+        connection.end(reason, &mut self.early, &mut self.windows);
         self.flows.remove(&connection.key());
         self.timers.clear(index);
         connection.wheel_at = NEVER;

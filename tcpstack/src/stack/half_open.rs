@@ -365,7 +365,7 @@ impl<D: Device> Stack<D> {
 
     /// The window of a SYN,ACK, which is never scaled.
     fn syn_window(&self) -> u16 {
-        u16::try_from(self.config.receive_window).unwrap_or(u16::MAX)
+        u16::try_from(self.config.first_window()).unwrap_or(u16::MAX)
     }
 
     /// The timestamp clock of a connection that does not exist yet.

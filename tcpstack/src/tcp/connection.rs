@@ -9,7 +9,7 @@ use super::ecn::EcnState;
 use super::limit::RateLimit;
 use super::options::{Options, TIMESTAMPS_LEN, Timestamps};
 use super::pacing::Pacer;
-use super::receiver::{EarlyBudget, Receiver};
+use super::receiver::{EarlyBudget, Receiver, WindowBudget};
 use super::rto::Rto;
 use super::segment::HEADER_LEN;
 use super::sender::{Fin, Sender};
@@ -156,6 +156,16 @@ impl TimestampState {
         (ticks < RTT_TICKS_MAX).then(|| Duration::from_nanos(u64::from(ticks + 1) << TIMESTAMP_SHIFT))
     }
 
+    /// What the round-trip time is at least, for all that the last echo tells.
+    #[cold]
+    pub(crate) fn least_rtt_ns(&self, now: Instant) -> u64 {
+        // Two ticks of the clock may be none of the time.
+        self.rtt(now).map_or(0, |rtt| {
+            let rtt_ns = u64::try_from(rtt.as_nanos()).expect("a minute at most");
+            rtt_ns.saturating_sub(2 << TIMESTAMP_SHIFT)
+        })
+    }
+
     /// The time before which that was sent which the last echo answers.
     #[cold]
     pub(crate) fn echoed_before(&self, now: Instant) -> Instant {
@@ -243,7 +253,7 @@ impl<F: Frame> Connection<F> {
             reset_due: false,
             released: false,
             ack: AckState { now: false, at: NEVER, octets: 0, full: 1 },
-            receiver: Receiver::new(config.receive_window, config.receive_frames_max),
+            receiver: Receiver::new(config.first_window(), config.receive_window, config.receive_frames_max),
             sender,
             congestion: Congestion::new(
                 config.congestion,
@@ -363,18 +373,18 @@ impl<F: Frame> Connection<F> {
     }
 
     /// Ends the connection at once: drops what is queued either way but what is ready to be read.
-    pub(crate) fn end(&mut self, reason: CloseReason, budget: &mut EarlyBudget) {
+    pub(crate) fn end(&mut self, reason: CloseReason, early: &mut EarlyBudget, windows: &mut WindowBudget) {
         if self.state != State::Closed {
             self.step(Event::Delete);
         }
         self.reason = reason;
-        self.discard(budget);
+        self.discard(early, windows);
     }
 
     /// Drops what will not be needed again when the connection is over.
-    pub(crate) fn discard(&mut self, budget: &mut EarlyBudget) {
+    pub(crate) fn discard(&mut self, early: &mut EarlyBudget, windows: &mut WindowBudget) {
         self.sender.clear();
-        self.receiver.discard_early(budget);
+        self.receiver.discard_early(early, windows);
         self.timer = Timer::Off;
         self.ack.sent();
         self.syn_due = false;

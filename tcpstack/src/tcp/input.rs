@@ -11,7 +11,7 @@ use super::congestion::{Flight, Response, arrived_twice};
 use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::options::{Options, SACK_BLOCKS_MAX, SackBlock, TIMESTAMPS_LEN, Timestamps, leading_timestamps};
-use super::receiver::{EarlyBudget, Placement};
+use super::receiver::{EarlyBudget, Placement, WindowBudget};
 use super::segment::{Flags, HEADER_LEN, Segment};
 use super::state::{Event, State};
 use super::timers::Timer;
@@ -30,6 +30,7 @@ pub(crate) struct Context<'a> {
     pub(crate) config: &'a StackConfig,
     pub(crate) counters: &'a mut TcpCounters,
     pub(crate) early: &'a mut EarlyBudget,
+    pub(crate) windows: &'a mut WindowBudget,
     /// The segment's two ECN bits.
     pub(crate) ecn: u8,
 }
@@ -108,6 +109,9 @@ impl<F: Frame> Connection<F> {
         context.counters.octets_received += u64::from(len);
         self.events.insert(Events::READABLE);
         self.ack.note(len, context.now, context.config.delayed_ack);
+        if self.receiver.is_round_over(context.now) {
+            self.tune_window(context);
+        }
     }
 
     /// The steps of RFC 9293 section 3.10.7.4 for all segments that were not predicted.
@@ -203,6 +207,9 @@ impl<F: Frame> Connection<F> {
                     self.ack.note(octets, context.now, context.config.delayed_ack);
                     // RFC 5681 section 4.2: a gap that is filled, even in part, is told at once.
                     self.ack.now |= news;
+                    if self.receiver.is_round_over(context.now) {
+                        self.tune_window(context);
+                    }
                 }
                 // req 9293-3.10.7.4-12
                 Placement::Early => {

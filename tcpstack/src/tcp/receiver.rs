@@ -12,7 +12,8 @@
 //! Frames are kept as they came, trimmed by their windows, never copied. What the application
 //! has not released stays taken from the window; the edge never moves back
 //! (RFC 9293 section 3.8.6, with the silly window avoidance of 3.8.6.2.2). Early frames are
-//! outside of this account: they are not acknowledged and may be dropped.
+//! outside of this account: they are not acknowledged and may be dropped. `tuning` lets the window
+//! grow.
 
 use std::collections::VecDeque;
 
@@ -22,8 +23,12 @@ use super::options::{SACK_BLOCKS_MAX, SackBlock};
 use crate::device::Frame;
 use crate::seq::SeqNumber;
 use early::Early;
+use tuning::Round;
 
 mod early;
+mod tuning;
+
+pub(crate) use tuning::WindowBudget;
 
 /// How many frames may be kept beyond gaps, and how many are.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +65,12 @@ pub(crate) struct Receiver<F> {
     edge: SeqNumber,
     /// Octets before RCV.NXT that the application has not released.
     unreleased: u32,
-    /// Most octets of the window.
+    /// Most octets of the window, now; it grows with each good round, up to `limit`.
     window_max: u32,
+    limit: u32,
+    /// By how much it has grown.
+    grown: u32,
+    round: Round,
     /// How far the window must open before that is worth saying.
     step: u32,
     scale: u8,
@@ -78,12 +87,15 @@ pub(crate) struct Receiver<F> {
 
 impl<F: Frame> Receiver<F> {
     /// The receiver before the peer's SYN has come.
-    pub(crate) fn new(window_max: u32, ready_max: usize) -> Self {
+    pub(crate) fn new(window_max: u32, limit: u32, ready_max: usize) -> Self {
         Self {
             nxt: SeqNumber::default(),
             edge: SeqNumber::default(),
             unreleased: 0,
             window_max,
+            limit,
+            grown: 0,
+            round: Round::default(),
             step: window_max / 2,
             scale: 0,
             gap: false,
@@ -99,7 +111,9 @@ impl<F: Frame> Receiver<F> {
         self.nxt = irs + 1;
         self.edge = self.nxt + self.syn_window().into();
         // No more than the field can say.
-        self.window_max = self.window_max.min(u32::from(u16::MAX) << scale);
+        self.limit = self.limit.min(u32::from(u16::MAX) << scale);
+        self.window_max = self.window_max.min(self.limit);
+        (self.round.released, self.round.edge) = (self.nxt, self.nxt);
         self.step = (2 * mss).min(self.window_max / 2).max(1);
         self.scale = scale;
     }
@@ -252,9 +266,9 @@ impl<F: Frame> Receiver<F> {
         self.fin.is_some()
     }
 
-    /// Most octets of the window.
-    pub(crate) fn window_max(&self) -> u32 {
-        self.window_max
+    /// Most octets that the window may come to.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
     }
 
     /// Octets that the application has not released.
@@ -273,8 +287,9 @@ impl<F: Frame> Receiver<F> {
         self.ready.capacity() * size_of::<F>() + self.early.as_deref().map_or(0, Early::octets)
     }
 
-    /// Drops the early frames: nothing will fill the gap any more.
-    pub(crate) fn discard_early(&mut self, budget: &mut EarlyBudget) {
+    /// Drops the early frames, and the memory that was kept for more: nothing will come any more.
+    pub(crate) fn discard_early(&mut self, budget: &mut EarlyBudget, windows: &mut WindowBudget) {
+        windows.used -= u64::from(core::mem::take(&mut self.grown));
         if let Some(early) = self.early.take() {
             budget.used -= early.len();
         }

@@ -19,7 +19,7 @@ fn budget() -> EarlyBudget {
 }
 
 fn receiver(irs: u32) -> Receiver<SimFrame> {
-    let mut receiver = Receiver::new(WINDOW, 50);
+    let mut receiver = Receiver::new(WINDOW, WINDOW, 50);
     receiver.synchronize(SeqNumber::new(irs), 100, 0);
     receiver
 }
@@ -78,7 +78,7 @@ fn an_early_frame_that_covers_others_takes_their_place() {
         receiver.accept(start + 120, frame(&pool, start + 120, 50), &mut budget),
         Placement::Duplicate
     );
-    receiver.discard_early(&mut budget);
+    receiver.discard_early(&mut budget, &mut WindowBudget { used: 0, max: 0 });
     assert_eq!((budget.used, pool.outstanding()), (0, 0));
 }
 
