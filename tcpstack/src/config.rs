@@ -19,7 +19,8 @@ pub struct StackConfig {
     pub rto_min: Duration,
     /// Greatest retransmission timeout, and greatest interval between window probes.
     pub rto_max: Duration,
-    /// R2: how long data may stay unacknowledged before the connection is given up.
+    /// R2: how long data may stay unacknowledged before the connection is given up, unless the
+    /// connection has [a time of its own](crate::stack::Stack::set_user_timeout).
     pub user_timeout: Duration,
     /// How often a SYN is sent again.
     pub syn_retries: u8,

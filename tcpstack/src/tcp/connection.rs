@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use super::compact::{Endpoint, KeepaliveTimes};
+use super::compact::{Endpoint, KeepaliveTimes, Millis};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
 use super::limit::RateLimit;
@@ -108,6 +108,8 @@ pub(crate) struct Connection<F: Frame> {
     /// The listener that it came from; `None` for an active open (req 9293-3.5-2).
     pub(crate) listener: Option<ListenerId>,
     pub(crate) keepalive: Option<KeepaliveTimes>,
+    /// USER TIMEOUT: R2 of what is unacknowledged.
+    pub(crate) user_timeout: Millis,
     /// The MSS that the peer announced.
     pub(crate) mss_peer: u32,
     /// The MSS that we announce.
@@ -294,6 +296,7 @@ impl<F: Frame> Connection<F> {
             remote: remote.into(),
             listener,
             keepalive: config.keepalive.map(KeepaliveTimes::from),
+            user_timeout: Millis::of(config.user_timeout),
             reason: CloseReason::Graceful,
             challenge: RateLimit::default(),
             retransmits: 0,

@@ -8,7 +8,7 @@
 //! | `input` | SEGMENT ARRIVES (RFC 9293 section 3.10.7, RFC 5961, RFC 7323) |
 //! | `output` | what may be sent now, and its headers |
 //! | `timers` | retransmission, persist, keep-alive |
-//! | `receiver` | receive sequence space, reassembly, window |
+//! | `receiver` | receive sequence space, reassembly, window and how it grows |
 //! | `sender` | send sequence space, records, SACK scoreboard |
 //! | `rto` | RFC 6298 |
 //! | `congestion` | the congestion window (RFC 5681, 6582, 6937, 9438, 8257, 9406) |

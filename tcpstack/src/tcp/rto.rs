@@ -1,5 +1,8 @@
 //! The retransmission timeout (RFC 6298), on a clock of nanoseconds.
 //!
+//! The margin over the smoothed round trip is the least timeout at least, not only what RTTVAR says:
+//! on a long steady path that one comes to nothing, and any step of the delay would seem a loss.
+//!
 //! Karn's rule is the caller's: it takes no sample of a segment that was sent twice. The
 //! back-off lives on until the next sample, over any number of retransmissions.
 
@@ -55,7 +58,8 @@ impl Rto {
             self.srtt_ns = rtt_ns;
             self.rttvar_ns = rtt_ns / 2;
         }
-        let margin_ns = GRANULARITY_NS.max(self.rttvar_ns.saturating_mul(4));
+        let margin_ns =
+            self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS).max(u64::from(self.min_us) * 1000);
         let base_us = self.srtt_ns.saturating_add(margin_ns).div_ceil(1000);
         self.base_us = u32::try_from(base_us).unwrap_or(u32::MAX).clamp(self.min_us, self.max_us);
         self.backoff = 0;
@@ -78,6 +82,11 @@ impl Rto {
     pub fn value(&self) -> Duration {
         let doubled_us = u64::from(self.base_us) << self.backoff.min(30);
         Duration::from_nanos(doubled_us.min(u64::from(self.max_us)) * 1000)
+    }
+
+    /// The timeout without back-off.
+    pub fn base(&self) -> Duration {
+        Duration::from_nanos(u64::from(self.base_us) * 1000)
     }
 
     /// The smoothed round-trip time, zero without a sample.
@@ -136,12 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn a_short_path_gets_the_minimum() {
-        let mut rto = rto();
-        for _ in 0..100 {
-            rto.sample(Duration::from_micros(10));
+    fn the_margin_is_the_minimum_at_least() {
+        for srtt in [Duration::from_micros(10), MS, 100 * MS] {
+            let mut rto = rto();
+            for _ in 0..100 {
+                rto.sample(srtt);
+            }
+            // What RTTVAR and rounding leave of it is little.
+            assert!(rto.value() >= srtt + 5 * MS && rto.value() < srtt + 6 * MS, "{:?}", rto.value());
         }
-        assert_eq!(rto.value(), 5 * MS);
     }
 
     // proves 9293-3.8.1-1
@@ -149,16 +161,18 @@ mod tests {
     fn back_off_doubles_until_the_next_sample() {
         let mut rto = rto();
         rto.sample(Duration::from_micros(10));
-        for doubled in [10, 20, 40, 80] {
+        let base = rto.value();
+        assert_eq!((base, rto.base()), (Duration::from_micros(5010), base));
+        for doubled in [2, 4, 8, 16] {
             rto.back_off();
-            assert_eq!(rto.value(), doubled * MS);
+            assert_eq!(rto.value(), doubled * base);
         }
         for _ in 0..300 {
             rto.back_off();
         }
-        assert_eq!(rto.value(), Duration::from_secs(60));
+        assert_eq!((rto.value(), rto.base()), (Duration::from_secs(60), base));
         rto.sample(Duration::from_micros(10));
-        assert_eq!(rto.value(), 5 * MS);
+        assert_eq!(rto.value(), base);
     }
 
     #[test]
@@ -169,7 +183,7 @@ mod tests {
         assert_eq!(lost.value(), Duration::from_secs(3));
         lost.sample(MS);
         lost.syn_was_lost();
-        assert_eq!(lost.value(), 5 * MS);
+        assert_eq!(lost.value(), 6 * MS);
     }
 
     proptest! {
