@@ -168,7 +168,7 @@ impl<F: Frame> Connection<F> {
                 let patient = self.sender.wnd == 0 && !self.released;
                 let since = if patient { self.heard_at } else { self.progress_at };
                 let timeout = self.user_timeout.span();
-                let limit = if patient { self.silence_max(self.rto.value()) } else { timeout };
+                let limit = if patient { self.silence_max(self.rto.value(), config) } else { timeout };
                 if now - since >= limit && self.retries >= RETRIES_MIN {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
@@ -186,7 +186,7 @@ impl<F: Frame> Connection<F> {
         self.retries = self.retries.saturating_add(1);
         self.rto.back_off();
         let at = now + self.rto.value();
-        let at = if self.sender.wnd > 0 { at } else { now + self.patient(self.rto.value()) };
+        let at = if self.sender.wnd > 0 { at } else { now + self.patient(self.rto.value(), config) };
         self.timer = Timer::Retransmit(before_end(at, give_up_at, self.retries, now));
         Expired::Resend
     }
@@ -205,17 +205,21 @@ impl<F: Frame> Connection<F> {
         }
     }
 
-    /// The interval of what a closed window is asked by: as it has grown, but so short that several
-    /// questions find room in the user timeout, and no shorter than an answer takes.
-    fn patient(&self, interval: Duration) -> Duration {
-        let span = self.user_timeout.span() / (u32::from(RETRIES_MIN) + 1);
-        interval.min(span.max(self.rto.base()))
+    /// The interval at which a closed window is asked about: as it has grown; but when it could
+    /// outgrow the user timeout several questions are to find room in that, as far as answers take
+    /// no longer.
+    fn patient(&self, interval: Duration, config: &StackConfig) -> Duration {
+        let timeout = self.user_timeout.span();
+        if config.rto_max <= timeout {
+            return interval;
+        }
+        interval.min((timeout / (u32::from(RETRIES_MIN) + 1)).max(self.rto.base()))
     }
 
-    /// How long a peer that is asked at this interval must be silent to be given up: not less than
-    /// it takes to leave several questions unanswered.
-    fn silence_max(&self, interval: Duration) -> Duration {
-        self.user_timeout.span().max(self.patient(interval) * u32::from(RETRIES_MIN))
+    /// How long a peer that is asked at this interval must be silent to be given up: it has left
+    /// more than one question unanswered by then.
+    fn silence_max(&self, interval: Duration, config: &StackConfig) -> Duration {
+        self.user_timeout.span().max(2 * self.patient(interval, config))
     }
 
     // req 9293-3.8.6-5
@@ -235,11 +239,11 @@ impl<F: Frame> Connection<F> {
             grown.min(config.rto_max)
         };
         // A peer that answers is alive, however long ago it was asked.
-        if now - since >= self.silence_max(interval(probes)) && probes >= RETRIES_MIN {
+        if now - since >= self.silence_max(interval(probes), config) && probes >= RETRIES_MIN {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
         let probes = probes.saturating_add(1);
-        self.timer = Timer::Persist { at: now + self.patient(interval(probes)), probes };
+        self.timer = Timer::Persist { at: now + self.patient(interval(probes), config), probes };
         if self.sender.wnd > 0 {
             return Expired::Squeeze;
         }
