@@ -19,7 +19,8 @@ pub struct StackConfig {
     pub rto_min: Duration,
     /// Greatest retransmission timeout, and greatest interval between window probes.
     pub rto_max: Duration,
-    /// R2: how long data may stay unacknowledged before the connection is given up.
+    /// R2: how long data may stay unacknowledged before the connection is given up, unless the
+    /// connection has [a time of its own](crate::stack::Stack::set_user_timeout).
     pub user_timeout: Duration,
     /// How often a SYN is sent again.
     pub syn_retries: u8,
@@ -38,8 +39,14 @@ pub struct StackConfig {
     /// Resets that are sent a second in answer to segments of no connection.
     pub resets: u32,
 
-    /// Receive window of a connection, in octets; at most 1 GiB.
+    /// Most octets of a connection's receive window, at most 1 GiB: it grows up to here as the
+    /// application takes what comes, and chooses the window scale.
     pub receive_window: u32,
+    /// Octets of the window that a connection begins with, if that is less.
+    pub receive_window_initial: u32,
+    /// Octets by which the windows of all connections may have grown: what peers may make us keep
+    /// when applications stop taking it.
+    pub receive_window_total: u64,
     /// Octets that a connection may have queued and unacknowledged; at most 1 GiB.
     pub send_buffer: u32,
     /// Octets that may be queued beyond what the windows let go at once, so that the next
@@ -113,8 +120,13 @@ impl Default for StackConfig {
             keepalive: None,
             challenge_acks: 100,
             resets: 1000,
-            // 50 us at 100 Gb/s are 625 KB.
-            receive_window: 1 << 20,
+            // 100 us at 100 Gb/s are 1.25 MB; twice that, as a round trip goes by before the window
+            // follows what is taken.
+            receive_window: 4 << 20,
+            // Ahead of the congestion window, which begins with 15 KB and doubles no faster.
+            receive_window_initial: 128 << 10,
+            // Connections of one port share its path: a few of them fill it.
+            receive_window_total: 64 << 20,
             send_buffer: 4 << 20,
             send_ahead: 64 << 10,
             // req 9293-3.8.2-2
@@ -135,12 +147,19 @@ impl Default for StackConfig {
             time_wait_max: 65_536,
             send_records_max: 4096,
             // A window of full segments fits twice.
-            receive_frames_max: 2048,
-            early_frames_max: 1024,
+            receive_frames_max: 8192,
+            early_frames_max: 4096,
             early_frames_total: 8192,
             transmit_queue: 2048,
             ephemeral_ports: 32_768..=60_999,
         }
+    }
+}
+
+impl StackConfig {
+    /// The receive window that a connection begins with.
+    pub(crate) fn first_window(&self) -> u32 {
+        self.receive_window_initial.min(self.receive_window)
     }
 }
 

@@ -19,10 +19,17 @@ const BUCKETS_MIN: usize = 64;
 /// The addresses and ports of a connection; IPv4 addresses in their IPv6-mapped form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {
-    local: u128,
-    remote: u128,
+    local: Bits,
+    remote: Bits,
     /// The local port above the remote one.
     ports: u32,
+}
+
+/// An address; halves, as a `u128` would be padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bits {
+    high: u64,
+    low: u64,
 }
 
 impl FlowKey {
@@ -46,11 +53,13 @@ impl FlowKey {
     pub fn hash(&self, secret: &Secret) -> u64 {
         let mut hasher = secret.hasher();
         // The upper half of a mapped IPv4 address says nothing.
-        if self.local >> 32 == 0xffff {
-            hasher.write_u64(low_word(self.local) << 32 | low_word(self.remote));
+        if self.local.high == 0 && self.local.low >> 32 == 0xffff {
+            hasher.write_u64(self.local.low << 32 | self.remote.low & 0xffff_ffff);
         } else {
-            hasher.write_u128(self.local);
-            hasher.write_u128(self.remote);
+            for bits in [self.local, self.remote] {
+                hasher.write_u64(bits.high);
+                hasher.write_u64(bits.low);
+            }
         }
         hasher.write_u32(self.ports);
         hasher.finish()
@@ -99,9 +108,12 @@ struct Bucket {
 #[derive(Clone, Copy)]
 struct Entry {
     key: FlowKey,
-    hash: u64,
+    /// The lower half of the hash; the upper one is the bucket's tag.
+    hash: u32,
     value: u32,
 }
+
+const _: () = assert!(size_of::<Entry>() == 48);
 
 impl FlowTable {
     /// An empty table.
@@ -147,19 +159,20 @@ impl FlowTable {
         if 2 * (self.len + 1) > self.buckets.len() {
             self.grow();
         }
-        let entry = Entry { key, hash, value };
+        let entry = Entry { key, hash: lower(hash), value };
         let index = match self.free.pop() {
             Some(index) => {
                 self.keys[index as usize] = entry;
                 index
             }
             None => {
+                make_room(&mut self.keys);
                 self.keys.push(entry);
                 u32::try_from(self.keys.len() - 1).expect("fewer entries than the numbers they carry")
             }
         };
         self.len += 1;
-        place(&mut self.buckets, hash, index);
+        place(&mut self.buckets, lower(hash), Bucket { tag: tag_of(hash), entry: index });
     }
 
     /// Takes `key` out.
@@ -193,6 +206,13 @@ impl FlowTable {
         self.len
     }
 
+    /// Octets that the table takes.
+    pub(crate) fn octets(&self) -> usize {
+        size_of_val(&*self.buckets)
+            + self.keys.capacity() * size_of::<Entry>()
+            + self.free.capacity() * size_of::<u32>()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -200,7 +220,7 @@ impl FlowTable {
 
     fn find(&self, key: &FlowKey, hash: u64) -> Option<usize> {
         let mask = self.buckets.len() - 1;
-        let mut bucket = home(hash, mask);
+        let mut bucket = home(lower(hash), mask);
         // At most half of the buckets are taken, so this ends.
         loop {
             let Bucket { tag, entry } = self.buckets[bucket];
@@ -217,24 +237,37 @@ impl FlowTable {
     fn grow(&mut self) {
         let mut buckets = vec![Bucket { tag: 0, entry: EMPTY }; 2 * self.buckets.len()].into_boxed_slice();
         for bucket in self.buckets.iter().filter(|bucket| bucket.entry != EMPTY) {
-            place(&mut buckets, self.keys[bucket.entry as usize].hash, bucket.entry);
+            place(&mut buckets, self.keys[bucket.entry as usize].hash, *bucket);
         }
         self.buckets = buckets;
     }
 }
 
-fn place(buckets: &mut [Bucket], hash: u64, entry: u32) {
+/// Lets a table grow by a quarter where `push` would double it: there is one place a connection.
+pub(crate) fn make_room<T>(table: &mut Vec<T>) {
+    if table.len() == table.capacity() {
+        table.reserve_exact(table.len() / 4 + 16);
+    }
+}
+
+fn place(buckets: &mut [Bucket], hash: u32, entry: Bucket) {
     let mask = buckets.len() - 1;
     let mut bucket = home(hash, mask);
     while buckets[bucket].entry != EMPTY {
         bucket = (bucket + 1) & mask;
     }
-    buckets[bucket] = Bucket { tag: tag_of(hash), entry };
+    buckets[bucket] = entry;
 }
 
 #[inline]
-fn home(hash: u64, mask: usize) -> usize {
-    usize::try_from(hash & mask as u64).expect("below the mask")
+fn home(hash: u32, mask: usize) -> usize {
+    // No table has more buckets than an index tells entries apart.
+    hash as usize & mask
+}
+
+#[inline]
+fn lower(hash: u64) -> u32 {
+    u32::try_from(hash & 0xffff_ffff).expect("32 bits are left")
 }
 
 /// The upper half of the hash; the lower one chose the bucket.
@@ -244,16 +277,14 @@ fn tag_of(hash: u64) -> u32 {
 }
 
 #[inline]
-fn bits(addr: IpAddr) -> u128 {
+fn bits(addr: IpAddr) -> Bits {
     match addr {
-        IpAddr::V4(addr) => 0xffff_0000_0000 | u128::from(addr.to_bits()),
-        IpAddr::V6(addr) => addr.to_bits(),
+        IpAddr::V4(addr) => Bits { high: 0, low: 0xffff_0000_0000 | u64::from(addr.to_bits()) },
+        IpAddr::V6(addr) => {
+            let [a, b, c, d, e, f, g, h, low @ ..] = addr.octets();
+            Bits { high: u64::from_be_bytes([a, b, c, d, e, f, g, h]), low: u64::from_be_bytes(low) }
+        }
     }
-}
-
-#[inline]
-fn low_word(bits: u128) -> u64 {
-    u64::try_from(bits & 0xffff_ffff).expect("32 bits are left")
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 mod application;
 mod half_open;
+mod memory;
 mod open;
 mod orphan;
 mod stateless;
@@ -19,6 +20,7 @@ mod time_wait;
 mod types;
 
 pub use application::Outlet;
+pub use memory::MemoryUse;
 
 use std::collections::VecDeque;
 
@@ -42,7 +44,7 @@ use crate::tcp::input::{Context, Outcome, Reset};
 use crate::tcp::isn::{self, PORT_COUNTERS};
 use crate::tcp::limit::RateLimit;
 use crate::tcp::output::{Egress, Progress};
-use crate::tcp::receiver::EarlyBudget;
+use crate::tcp::receiver::{EarlyBudget, WindowBudget};
 use crate::tcp::segment::Segment;
 use crate::tcp::source::Sources;
 use crate::tcp::state::State;
@@ -83,6 +85,7 @@ pub struct Stack<D: Device> {
     waiting: Vec<ConnectionId>,
     resolutions: u64,
     early: EarlyBudget,
+    windows: WindowBudget,
     secret: Secret,
     /// Each moves on with the ephemeral ports that were tried for its destinations.
     port_turns: [u32; PORT_COUNTERS],
@@ -140,6 +143,7 @@ impl<D: Device> Stack<D> {
                 total_max: config.early_frames_total,
                 connection_max: config.early_frames_max,
             },
+            windows: WindowBudget { used: 0, max: config.receive_window_total },
             secret: Secret::new(isn_seed),
             port_turns: [0; PORT_COUNTERS],
             orphans: 0,
@@ -177,6 +181,11 @@ impl<D: Device> Stack<D> {
     /// Frames kept beyond gaps, of all connections.
     pub fn early_frames(&self) -> usize {
         self.early.used
+    }
+
+    /// Octets by which the receive windows of all connections have grown.
+    pub fn windows_grown(&self) -> u64 {
+        self.windows.used
     }
 
     /// Takes one received frame.
@@ -301,8 +310,14 @@ impl<D: Device> Stack<D> {
             // For what came before the marks changed (RFC 8257 section 3.2).
             connection.send_ack(&mut egress!(self, device, now));
         }
-        let mut context =
-            Context { now, config: &self.config, counters: &mut self.counters, early: &mut self.early, ecn };
+        let mut context = Context {
+            now,
+            config: &self.config,
+            counters: &mut self.counters,
+            early: &mut self.early,
+            windows: &mut self.windows,
+            ecn,
+        };
         let before = connection.state;
         let outcome = connection.arrives(segment, frame, &mut context);
         let after = connection.state;
@@ -364,7 +379,7 @@ impl<D: Device> Stack<D> {
     fn finish(&mut self, index: u32, before: State, reason: CloseReason) {
         let Some(connection) = slot(&mut self.connections, index) else { return };
         self.orphans -= usize::from(connection.released);
-        connection.end(reason, &mut self.early);
+        connection.end(reason, &mut self.early, &mut self.windows);
         self.flows.remove(&connection.key());
         self.timers.clear(index);
         connection.wheel_at = NEVER;
@@ -419,7 +434,7 @@ impl<D: Device> Stack<D> {
             IcmpErrorKind::Refused if connection.state == State::SynSent => {
                 self.finish(index, State::SynSent, CloseReason::Refused);
             }
-            IcmpErrorKind::PacketTooBig { mtu } if mtu < connection.route.mtu => {
+            IcmpErrorKind::PacketTooBig { mtu } if mtu < connection.mtu => {
                 connection.shrink_mtu(mtu);
                 self.counters.path_mtu_reduced += 1;
                 self.interface.update_path_mtu(error.remote, mtu, now);

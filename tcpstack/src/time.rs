@@ -37,6 +37,29 @@ impl Instant {
     }
 }
 
+/// A point in time in four octets, to 1.07 s: for what lies minutes or days back.
+///
+/// It wraps after 146 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Coarse(u32);
+
+impl Coarse {
+    /// Nanoseconds of a unit, as a shift.
+    const SHIFT: u32 = 30;
+
+    /// The unit that `now` is in.
+    #[inline]
+    pub(crate) fn of(now: Instant) -> Self {
+        Self(u32::try_from((now.0 >> Self::SHIFT) & 0xffff_ffff).expect("32 bits are left"))
+    }
+
+    /// How long ago it was; up to a unit more or less than exactly.
+    #[inline]
+    pub(crate) fn age(self, now: Instant) -> Duration {
+        Duration::from_nanos(u64::from(Self::of(now).0.wrapping_sub(self.0)) << Self::SHIFT)
+    }
+}
+
 impl Add<Duration> for Instant {
     type Output = Self;
 

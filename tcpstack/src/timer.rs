@@ -13,6 +13,7 @@
 //! sink to lower levels as their slot comes up. The lists are linked through a table by index,
 //! which grows with the highest index and never shrinks.
 
+use crate::flow::make_room;
 use crate::time::Instant;
 
 const TICK_SHIFT: u32 = 15;
@@ -66,8 +67,14 @@ impl TimerWheel {
     /// Makes room for the indices below `len`, so that [`TimerWheel::set`] need not.
     pub fn reserve(&mut self, len: usize) {
         if len > self.nodes.len() {
+            make_room(&mut self.nodes);
             self.nodes.resize(len, UNSET);
         }
+    }
+
+    /// Octets that the table of indices takes.
+    pub(crate) fn octets(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
     }
 
     /// Sets or moves the deadline of `index`.

@@ -76,7 +76,7 @@ fn without_it_the_tail_waits_for_the_timeout() {
     bench.send(&[1000; 3]);
     bench.pass(10 * MS);
     bench.recv(&seg("A", 1, 1001));
-    assert_eq!(timed(&mut bench, 250 * MS), [(200, 1001)]);
+    assert_eq!(timed(&mut bench, 250 * MS), [(210, 1001)]);
     assert_eq!(bench.stack.counters().tail_probes, 0);
 }
 
@@ -150,7 +150,7 @@ fn a_tail_is_probed_once_and_then_it_is_the_timeouts() {
     let mut bench = established();
     bench.send(&[1000; 2]);
     // The timeout begins again with the probe.
-    assert_eq!(timed(&mut bench, 300 * MS), [(20, 1001), (220, 1)]);
+    assert_eq!(timed(&mut bench, 300 * MS), [(20, 1001), (230, 1)]);
     let counters = bench.stack.counters();
     assert_eq!((counters.tail_probes, counters.timeouts), (1, 1));
 }
@@ -280,8 +280,8 @@ fn blocks_that_come_together_are_no_reordering() {
 fn a_timeout_leaves_alone_what_was_sent_lately() {
     let mut bench = established();
     bench.send(&[1000; 3]);
-    // The probe at 20 ms moves the timeout to 220 ms.
-    bench.pass(215 * MS);
+    // The probe at 20 ms moves the timeout to 230 ms.
+    bench.pass(225 * MS);
     bench.send(&[1000; 2]);
     assert_eq!(timed(&mut bench, 10 * MS), [(5, 1)]);
     assert_eq!(bench.stack.info(bench.id()).unwrap().in_flight, 3000);

@@ -1,5 +1,6 @@
 //! What the application does with connections.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::{CloseReason, ConnectionId, ConnectionInfo, Events, SendError, Slot, Stack, slot};
@@ -7,6 +8,7 @@ use crate::config::{Keepalive, StackConfig};
 use crate::device::{Device, Frame};
 use crate::ethernet::{ETHERNET_LEN, VLAN_LEN};
 use crate::header::IPV6_LEN;
+use crate::tcp::compact::{KeepaliveTimes, Millis};
 use crate::tcp::connection::Connection;
 use crate::tcp::segment::{HEADER_LEN, OPTIONS_MAX};
 use crate::tcp::sender::{Fin, sum_of};
@@ -173,12 +175,23 @@ impl<D: Device> Stack<D> {
     // req 9293-3.8.4-2
     pub fn set_keepalive(&mut self, id: ConnectionId, keepalive: Option<Keepalive>, now: Instant) {
         let Some(connection) = self.connection_mut(id) else { return };
-        connection.keepalive = keepalive;
+        connection.keepalive = keepalive.map(KeepaliveTimes::from);
         if matches!(connection.timer, Timer::Off | Timer::Keepalive { .. }) {
             connection.timer = Timer::Off;
             connection.arm(now);
             self.schedule(id.index);
         }
+    }
+
+    /// How long data of one connection may stay unacknowledged before it is given up: 1 ms to 49
+    /// days. It may be set at any time, and counts from when progress was made last.
+    ///
+    /// Keep-alives have limits of their own (RFC 5482 section 4.2): those of an idle connection.
+    // req 9293-3.8.3-2
+    pub fn set_user_timeout(&mut self, id: ConnectionId, timeout: Duration, now: Instant) {
+        let Some(connection) = self.connection_mut(id) else { return };
+        connection.set_user_timeout(Millis::of(timeout), now);
+        self.schedule(id.index);
     }
 
     /// The connection as it is now.

@@ -20,7 +20,7 @@ use crate::tcp::options::{Options, Timestamps};
 use crate::tcp::receiver::Receiver;
 use crate::tcp::segment::{Flags, Header, Segment};
 use crate::tcp::state::Event;
-use crate::time::Instant;
+use crate::time::{Coarse, Instant};
 
 impl<D: Device> Stack<D> {
     /// Connections in SYN-RECEIVED that came from listeners.
@@ -365,13 +365,19 @@ impl<D: Device> Stack<D> {
 
     /// The window of a SYN,ACK, which is never scaled.
     fn syn_window(&self) -> u16 {
-        u16::try_from(self.config.receive_window).unwrap_or(u16::MAX)
+        u16::try_from(self.config.first_window()).unwrap_or(u16::MAX)
     }
 
     /// The timestamp clock of a connection that does not exist yet.
     fn clock(&self, key: &FlowKey, recent: u32, now: Instant) -> TimestampState {
         let offset = isn::timestamp_offset(&self.secret, key);
-        TimestampState { recent, recent_at: now, offset, last_ack: SeqNumber::default(), echoed: 0 }
+        TimestampState {
+            recent,
+            recent_at: Coarse::of(now),
+            offset,
+            last_ack: SeqNumber::default(),
+            echoed: 0,
+        }
     }
 
     /// Whether one more connection fits.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::addr;
 use crate::device::Device;
-use crate::flow::FlowKey;
+use crate::flow::{FlowKey, make_room};
 use crate::interface::{Route, TcpDatagram};
 use crate::seq::SeqNumber;
 use crate::tcp::connection::{Connection, Opening};
@@ -281,6 +281,7 @@ impl<D: Device> Stack<D> {
                 index
             }
             None => {
+                make_room(&mut self.connections);
                 self.connections.push(Slot { generation: 0, connection });
                 u32::try_from(self.connections.len() - 1).expect("a bounded table")
             }

@@ -20,8 +20,8 @@ impl<D: Device> Stack<D> {
         }
         let Some(connection) = slot(&mut self.connections, index) else { return };
         let remains = Remains {
-            local: connection.local,
-            remote: connection.remote,
+            local: connection.local.into(),
+            remote: connection.remote.into(),
             snd_nxt: connection.sender.nxt,
             rcv_nxt: connection.receiver.nxt,
             window: connection.receiver.advertise(),
@@ -31,7 +31,7 @@ impl<D: Device> Stack<D> {
         // The last word is an ACK of the peer's FIN, unless that was said in CLOSING already.
         let owed = connection.ack.now && connection.template.is_some();
         self.orphans -= usize::from(connection.released);
-        connection.discard(&mut self.early);
+        connection.discard(&mut self.early, &mut self.windows);
         connection.ack.now = owed;
         connection.events.insert(Events::CLOSED);
         connection.reason = CloseReason::Graceful;

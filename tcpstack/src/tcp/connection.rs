@@ -3,25 +3,26 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+use super::compact::{Endpoint, KeepaliveTimes, Millis};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
 use super::limit::RateLimit;
 use super::options::{Options, TIMESTAMPS_LEN, Timestamps};
 use super::pacing::Pacer;
-use super::receiver::{EarlyBudget, Receiver};
+use super::receiver::{EarlyBudget, Receiver, WindowBudget};
 use super::rto::Rto;
 use super::segment::HEADER_LEN;
 use super::sender::{Fin, Sender};
 use super::state::{Event, State};
 use super::timers::Timer;
-use crate::config::{Keepalive, StackConfig};
+use crate::config::StackConfig;
 use crate::device::Frame;
 use crate::flow::FlowKey;
 use crate::header::{HeaderTemplate, IPV4_LEN, IPV6_LEN};
 use crate::interface::Route;
 use crate::seq::SeqNumber;
 use crate::stack::{CloseReason, ConnectionInfo, Events, ListenerId};
-use crate::time::Instant;
+use crate::time::{Coarse, Instant};
 
 /// A deadline that is never reached.
 pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -36,6 +37,17 @@ const TIMESTAMP_SHIFT: u32 = 20;
 const RTT_TICKS_MAX: u32 = 1 << 16;
 
 /// The state of one connection.
+///
+/// The fields lie in the order in which they are needed: what each segment looks at, whichever way
+/// it goes, is in the first 192 octets, three cache lines, and in the sender's ([`Receiver`] and
+/// [`AckState`] are among them); data that go out need the headers, too, and acknowledgments of
+/// them the timers and the window. What follows is for the handshake, for errors and for reports.
+/// What most connections never need (reductions to be taken back, repetitions, early frames) has a
+/// box of its own and costs a pointer.
+///
+/// An idle connection has no more than this and its places in the stack's tables, but for the
+/// queues of its two halves: they stay as long as they were until [`Connection::trim`].
+#[repr(C)]
 pub(crate) struct Connection<F: Frame> {
     pub(crate) state: State,
     pub(crate) events: Events,
@@ -53,59 +65,66 @@ pub(crate) struct Connection<F: Frame> {
     pub(crate) reset_due: bool,
     /// The application has forgotten it; the slot goes when nothing is left to be sent.
     pub(crate) released: bool,
-
-    pub(crate) ack: AckState,
-    pub(crate) receiver: Receiver<F>,
-    pub(crate) sender: Sender<F>,
-    pub(crate) congestion: Congestion,
-    pub(crate) ecn: EcnState,
-    pub(crate) pacer: Pacer,
-    pub(crate) rto: Rto,
-    pub(crate) timer: Timer,
-    /// When the retransmission timer expires, if another one does not run in its place.
-    pub(crate) rto_at: Instant,
-    /// When the stack's timer wheel will look at this connection.
-    pub(crate) wheel_at: Instant,
+    /// Whether SACK was agreed on.
+    pub(crate) sack: bool,
     /// Timeouts in a row without an answer.
     pub(crate) retries: u8,
-    /// When SND.UNA moved last, or data became outstanding.
-    pub(crate) progress_at: Instant,
-    /// When the peer was heard last.
-    pub(crate) heard_at: Instant,
-    /// When data were sent last.
-    pub(crate) sent_at: Instant,
-    /// When the current recovery began.
-    pub(crate) recovery_at: Instant,
-
+    pub(crate) ecn: EcnState,
+    pub(crate) reason: CloseReason,
+    /// Whether the options of our SYN offer the peer what it offered (or anything, if we open).
+    pub(crate) offer: Offer,
     /// The largest record: EMSS less the options of each segment.
     pub(crate) emss: u32,
+    pub(crate) ack: AckState,
+    /// When the peer was heard last.
+    pub(crate) heard_at: Instant,
+    pub(crate) timestamps: Option<TimestampState>,
+    pub(crate) receiver: Receiver<F>,
+    pub(crate) timer: Timer,
+    /// When the stack's timer wheel will look at this connection.
+    pub(crate) wheel_at: Instant,
+    pub(crate) sender: Sender<F>,
+
+    pub(crate) template: Option<HeaderTemplate>,
+    pub(crate) local: Endpoint,
+    pub(crate) remote: Endpoint,
+
+    /// When the retransmission timer expires, if another one does not run in its place.
+    pub(crate) rto_at: Instant,
+    /// When SND.UNA moved last, or data became outstanding.
+    pub(crate) progress_at: Instant,
+    /// When data were sent last.
+    pub(crate) sent_at: Instant,
+    pub(crate) rto: Rto,
+    pub(crate) pacer: Pacer,
+    pub(crate) congestion: Congestion,
+
+    /// When the current recovery began.
+    pub(crate) recovery_at: Instant,
+    pub(crate) retransmits: u64,
+    /// Largest IP packet on the path, as far as known.
+    pub(crate) mtu: usize,
+    pub(crate) challenge: RateLimit,
+    /// The listener that it came from; `None` for an active open (req 9293-3.5-2).
+    pub(crate) listener: Option<ListenerId>,
+    pub(crate) keepalive: Option<KeepaliveTimes>,
+    /// USER TIMEOUT: R2 of what is unacknowledged.
+    pub(crate) user_timeout: Millis,
     /// The MSS that the peer announced.
     pub(crate) mss_peer: u32,
     /// The MSS that we announce.
     pub(crate) mss_local: u32,
-    pub(crate) timestamps: Option<TimestampState>,
-    /// Whether SACK was agreed on.
-    pub(crate) sack: bool,
-    /// Whether the options of our SYN offer the peer what it offered (or anything, if we open).
-    pub(crate) offer: Offer,
     /// ISS.
     pub(crate) iss: SeqNumber,
     /// IRS.
     pub(crate) irs: SeqNumber,
-
-    pub(crate) template: Option<HeaderTemplate>,
-    pub(crate) route: Route,
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
-    /// The listener that it came from; `None` for an active open (req 9293-3.5-2).
-    pub(crate) listener: Option<ListenerId>,
-    pub(crate) keepalive: Option<Keepalive>,
-    pub(crate) reason: CloseReason,
-    pub(crate) challenge: RateLimit,
-    pub(crate) retransmits: u64,
     /// ICMP errors that did not end the connection.
     pub(crate) soft_errors: u32,
 }
+
+/// Most octets of a connection, whatever its frames are: what is left to a KiB is for its places
+/// in the tables of flows, timers and connections, which may have grown just now.
+const SIZE_MAX: usize = 864;
 
 /// What our SYN says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +140,7 @@ pub(crate) struct TimestampState {
     /// TS.Recent: to be echoed.
     pub(crate) recent: u32,
     /// When it was taken; after 24 idle days it means nothing.
-    pub(crate) recent_at: Instant,
+    pub(crate) recent_at: Coarse,
     /// Added to our clock.
     pub(crate) offset: u32,
     /// Last.ACK.sent.
@@ -137,6 +156,16 @@ impl TimestampState {
     pub(crate) fn rtt(&self, now: Instant) -> Option<Duration> {
         let ticks = self.stamp(now).value.wrapping_sub(self.echoed);
         (ticks < RTT_TICKS_MAX).then(|| Duration::from_nanos(u64::from(ticks + 1) << TIMESTAMP_SHIFT))
+    }
+
+    /// What the round-trip time is at least, for all that the last echo tells.
+    #[cold]
+    pub(crate) fn least_rtt_ns(&self, now: Instant) -> u64 {
+        // Two ticks of the clock may be none of the time.
+        self.rtt(now).map_or(0, |rtt| {
+            let rtt_ns = u64::try_from(rtt.as_nanos()).expect("a minute at most");
+            rtt_ns.saturating_sub(2 << TIMESTAMP_SHIFT)
+        })
     }
 
     /// The time before which that was sent which the last echo answers.
@@ -210,6 +239,7 @@ pub(crate) struct Opening {
 impl<F: Frame> Connection<F> {
     /// A connection in SYN-SENT, its SYN due.
     pub(crate) fn open(opening: &Opening, config: &StackConfig, now: Instant) -> Self {
+        const { assert!(size_of::<Self>() <= SIZE_MAX) };
         let Opening { local, remote, route, iss, timestamp_offset, listener } = *opening;
         let mss_local = mss_of(route.mtu, local.ip());
         let mut sender = Sender::new(iss);
@@ -225,7 +255,7 @@ impl<F: Frame> Connection<F> {
             reset_due: false,
             released: false,
             ack: AckState { now: false, at: NEVER, octets: 0, full: 1 },
-            receiver: Receiver::new(config.receive_window, config.receive_frames_max),
+            receiver: Receiver::new(config.first_window(), config.receive_window, config.receive_frames_max),
             sender,
             congestion: Congestion::new(
                 config.congestion,
@@ -251,7 +281,7 @@ impl<F: Frame> Connection<F> {
             mss_local,
             timestamps: config.timestamps.then_some(TimestampState {
                 recent: 0,
-                recent_at: now,
+                recent_at: Coarse::of(now),
                 offset: timestamp_offset,
                 last_ack: SeqNumber::default(),
                 echoed: 0,
@@ -261,11 +291,12 @@ impl<F: Frame> Connection<F> {
             iss,
             irs: SeqNumber::default(),
             template: None,
-            route,
-            local,
-            remote,
+            mtu: route.mtu,
+            local: local.into(),
+            remote: remote.into(),
             listener,
-            keepalive: config.keepalive,
+            keepalive: config.keepalive.map(KeepaliveTimes::from),
+            user_timeout: Millis::of(config.user_timeout),
             reason: CloseReason::Graceful,
             challenge: RateLimit::default(),
             retransmits: 0,
@@ -288,7 +319,7 @@ impl<F: Frame> Connection<F> {
         match (&mut self.timestamps, options.timestamps) {
             (Some(ours), Some(theirs)) => {
                 ours.recent = theirs.value;
-                ours.recent_at = now;
+                ours.recent_at = Coarse::of(now);
                 ours.last_ack = self.receiver.nxt;
             }
             _ => self.timestamps = None,
@@ -301,7 +332,7 @@ impl<F: Frame> Connection<F> {
         };
         // req 9293-3.7.1-3
         self.mss_peer = options.mss.map_or(mss_default(self.local.ip()), u32::from);
-        self.emss = self.emss_for(self.route.mtu);
+        self.emss = self.emss_for(self.mtu);
     }
 
     /// Enters ESTABLISHED: both sides have heard each other's SYN.
@@ -345,18 +376,18 @@ impl<F: Frame> Connection<F> {
     }
 
     /// Ends the connection at once: drops what is queued either way but what is ready to be read.
-    pub(crate) fn end(&mut self, reason: CloseReason, budget: &mut EarlyBudget) {
+    pub(crate) fn end(&mut self, reason: CloseReason, early: &mut EarlyBudget, windows: &mut WindowBudget) {
         if self.state != State::Closed {
             self.step(Event::Delete);
         }
         self.reason = reason;
-        self.discard(budget);
+        self.discard(early, windows);
     }
 
     /// Drops what will not be needed again when the connection is over.
-    pub(crate) fn discard(&mut self, budget: &mut EarlyBudget) {
+    pub(crate) fn discard(&mut self, early: &mut EarlyBudget, windows: &mut WindowBudget) {
         self.sender.clear();
-        self.receiver.discard_early(budget);
+        self.receiver.discard_early(early, windows);
         self.timer = Timer::Off;
         self.ack.sent();
         self.syn_due = false;
@@ -364,7 +395,7 @@ impl<F: Frame> Connection<F> {
 
     /// Takes a smaller path MTU into account (RFC 1191, RFC 8201).
     pub(crate) fn shrink_mtu(&mut self, mtu: usize) {
-        self.route.mtu = mtu;
+        self.mtu = mtu;
         let emss = self.emss_for(mtu);
         if emss >= self.emss {
             return;
@@ -399,16 +430,28 @@ impl<F: Frame> Connection<F> {
         self.timer.expires().min(self.ack.at).min(self.pacer.wake_at)
     }
 
+    /// Gives back the memory of queues that are empty: nothing has come or gone for long.
+    #[cold]
+    pub(crate) fn trim(&mut self) {
+        self.sender.trim();
+        self.receiver.trim();
+    }
+
+    /// Octets that its queues take, frames not included.
+    pub(crate) fn queue_octets(&self) -> usize {
+        self.sender.octets() + self.receiver.octets() + self.congestion.octets()
+    }
+
     /// The key of the flow table.
     pub(crate) fn key(&self) -> FlowKey {
-        FlowKey::of(self.local, self.remote)
+        FlowKey::new(self.local.ip(), self.local.port(), self.remote.ip(), self.remote.port())
     }
 
     /// What a `show` command wants to know.
     pub(crate) fn info(&self) -> ConnectionInfo {
         ConnectionInfo {
-            local: self.local,
-            remote: self.remote,
+            local: self.local.into(),
+            remote: self.remote.into(),
             state: self.state,
             srtt: self.rto.srtt(),
             rto: self.rto.value(),

@@ -11,7 +11,7 @@ use super::congestion::{Flight, Response, arrived_twice};
 use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::options::{Options, SACK_BLOCKS_MAX, SackBlock, TIMESTAMPS_LEN, Timestamps, leading_timestamps};
-use super::receiver::{EarlyBudget, Placement};
+use super::receiver::{EarlyBudget, Placement, WindowBudget};
 use super::segment::{Flags, HEADER_LEN, Segment};
 use super::state::{Event, State};
 use super::timers::Timer;
@@ -19,7 +19,7 @@ use crate::config::StackConfig;
 use crate::device::Frame;
 use crate::seq::SeqNumber;
 use crate::stack::{CloseReason, Events};
-use crate::time::Instant;
+use crate::time::{Coarse, Instant};
 
 /// After this long without a segment TS.Recent may have wrapped (RFC 7323 section 5.5).
 const TIMESTAMP_VALID: Duration = Duration::from_secs(24 * 24 * 3600);
@@ -30,6 +30,7 @@ pub(crate) struct Context<'a> {
     pub(crate) config: &'a StackConfig,
     pub(crate) counters: &'a mut TcpCounters,
     pub(crate) early: &'a mut EarlyBudget,
+    pub(crate) windows: &'a mut WindowBudget,
     /// The segment's two ECN bits.
     pub(crate) ecn: u8,
 }
@@ -108,6 +109,9 @@ impl<F: Frame> Connection<F> {
         context.counters.octets_received += u64::from(len);
         self.events.insert(Events::READABLE);
         self.ack.note(len, context.now, context.config.delayed_ack);
+        if self.receiver.is_round_over(context.now) {
+            self.tune_window(context);
+        }
     }
 
     /// The steps of RFC 9293 section 3.10.7.4 for all segments that were not predicted.
@@ -203,6 +207,9 @@ impl<F: Frame> Connection<F> {
                     self.ack.note(octets, context.now, context.config.delayed_ack);
                     // RFC 5681 section 4.2: a gap that is filled, even in part, is told at once.
                     self.ack.now |= news;
+                    if self.receiver.is_round_over(context.now) {
+                        self.tune_window(context);
+                    }
                 }
                 // req 9293-3.10.7.4-12
                 Placement::Early => {
@@ -502,15 +509,15 @@ impl<F: Frame> Connection<F> {
         // Timestamps live on a circle just as sequence numbers do.
         let (value_seq, recent_seq) = (SeqNumber::new(value), SeqNumber::new(state.recent));
         if value_seq.before(recent_seq) {
-            if context.now - state.recent_at < TIMESTAMP_VALID {
+            if state.recent_at.age(context.now) < TIMESTAMP_VALID {
                 context.counters.paws += 1;
                 return Some(self.challenge(context));
             }
             state.recent = value;
-            state.recent_at = context.now;
+            state.recent_at = Coarse::of(context.now);
         } else if segment.seq.at_or_before(state.last_ack) {
             state.recent = value;
-            state.recent_at = context.now;
+            state.recent_at = Coarse::of(context.now);
         }
         None
     }

@@ -7,15 +7,16 @@ use crate::time::Instant;
 /// Counts within seconds that begin with the first use after the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RateLimit {
-    since: Option<Instant>,
+    /// When the second began, if anything was allowed in it.
+    since: Instant,
     used: u32,
 }
 
 impl RateLimit {
     /// Whether one more is allowed now; if so it is counted.
     pub(crate) fn allow(&mut self, per_second: u32, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now - since >= Duration::from_secs(1)) {
-            self.since = Some(now);
+        if self.used == 0 || now - self.since >= Duration::from_secs(1) {
+            self.since = now;
             self.used = 0;
         }
         if self.used >= per_second {

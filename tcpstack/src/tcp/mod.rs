@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | `segment`, `options` | the header's fields and options |
 //! | `state` | the states and their transitions |
-//! | `connection` | one connection: the parts below put together |
+//! | `connection`, `compact` | one connection: the parts below put together, in little memory |
 //! | `input` | SEGMENT ARRIVES (RFC 9293 section 3.10.7, RFC 5961, RFC 7323) |
 //! | `output` | what may be sent now, and its headers |
 //! | `timers` | retransmission, persist, keep-alive |
-//! | `receiver` | receive sequence space, reassembly, window |
+//! | `receiver` | receive sequence space, reassembly, window and how it grows |
 //! | `sender` | send sequence space, records, SACK scoreboard |
 //! | `rto` | RFC 6298 |
 //! | `congestion` | the congestion window (RFC 5681, 6582, 6937, 9438, 8257, 9406) |
@@ -22,6 +22,7 @@
 //!
 //! The [`stack`](crate::stack) owns the connections, finds them and gives them time.
 
+pub(crate) mod compact;
 pub(crate) mod connection;
 pub(crate) mod cookie;
 mod counters;

@@ -344,7 +344,7 @@ impl<F: Frame> Connection<F> {
         let Offer { window_scale, timestamps, sack } = self.offer;
         Options {
             mss: Some(u16::try_from(self.mss_local).unwrap_or(u16::MAX)),
-            window_scale: window_scale.then_some(Receiver::<F>::scale_for(self.receiver.window_max())),
+            window_scale: window_scale.then_some(Receiver::<F>::scale_for(self.receiver.limit())),
             sack_permitted: sack,
             timestamps: self.timestamps.filter(|_| timestamps).map(|state| state.stamp(now)),
             ..Options::default()

@@ -16,7 +16,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::connection::Connection;
+use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::options::SackBlock;
 use super::sender::{Fin, Record, Sender};
@@ -79,13 +79,14 @@ pub(crate) struct Rack {
     latest: Instant,
     /// RACK.rtt.
     rtt_ns: u64,
-    /// RACK.min_RTT of this span and of the one before, `u64::MAX` without a sample.
-    least_rtt_ns: [u64; 2],
+    /// RACK.min_RTT of this span and of the one before, `u32::MAX` without a sample; longer ones
+    /// count as 4.2 s.
+    least_rtt_ns: [u32; 2],
     span_began: Instant,
-    /// Acknowledgments of what was sent again at this time or later are no proof of its arrival.
-    believed_before: Instant,
-    /// Sent again and perhaps in flight: when, and which, in the order of time.
-    repeats: VecDeque<(Instant, SeqNumber)>,
+    /// What was sent again; none as long as nothing was.
+    repeats: Option<Box<Repeats>>,
+    /// Whether any of that is perhaps in flight.
+    repeating: bool,
     /// RACK.fack before the current acknowledgment.
     fack: SeqNumber,
     /// RACK.reordering_seen.
@@ -94,10 +95,8 @@ pub(crate) struct Rack {
     quarters: u8,
     /// RACK.reo_wnd_persist.
     persist: u8,
-    /// RACK.dsack_round.
-    twice_round: Option<SeqNumber>,
-    /// When those will be lost that wait for the reordering window.
-    deadline: Option<Instant>,
+    /// When those will be lost that wait for the reordering window; [`NEVER`] when none does.
+    deadline: Instant,
     /// SND.NXT at a timeout, until all of that is acknowledged.
     timed_out: Option<SeqNumber>,
     probe: Option<TailProbe>,
@@ -106,7 +105,18 @@ pub(crate) struct Rack {
     /// SND.NXT when the probe was scheduled.
     scheduled: SeqNumber,
     /// TLP.max_ack_delay.
-    ack_delay: Duration,
+    ack_delay_ns: u32,
+}
+
+/// What was sent again: kept apart, as most connections never do it.
+#[derive(Debug, Default)]
+struct Repeats {
+    /// Perhaps in flight: when, and which, in the order of time.
+    sent: VecDeque<(Instant, SeqNumber)>,
+    /// Acknowledgments of what was sent again at this time or later are no proof of its arrival.
+    believed_before: Instant,
+    /// RACK.dsack_round.
+    twice_round: Option<SeqNumber>,
 }
 
 impl Rack {
@@ -118,29 +128,29 @@ impl Rack {
             newest_end: iss,
             latest: Instant::ZERO,
             rtt_ns: 0,
-            least_rtt_ns: [u64::MAX; 2],
+            least_rtt_ns: [u32::MAX; 2],
             span_began: Instant::ZERO,
-            believed_before: Instant::ZERO,
-            repeats: VecDeque::new(),
+            repeats: None,
+            repeating: false,
             fack: iss,
             reordered: false,
             quarters: 1,
             persist: 0,
-            twice_round: None,
-            deadline: None,
+            deadline: NEVER,
             timed_out: None,
             probe: None,
             measured: false,
             scheduled: iss,
-            ack_delay: Duration::ZERO,
+            ack_delay_ns: 0,
         }
     }
 
     /// The handshake is over; `srtt_ns` is what it told of the round-trip time, or zero.
     pub(super) fn start(&mut self, on: bool, srtt_ns: u64, ack_delay: Duration) {
-        (self.on, self.measured, self.ack_delay) = (on, srtt_ns > 0, ack_delay);
+        (self.on, self.measured) = (on, srtt_ns > 0);
+        self.ack_delay_ns = u32::try_from(ack_delay.as_nanos()).unwrap_or(u32::MAX);
         if srtt_ns > 0 {
-            (self.rtt_ns, self.least_rtt_ns[0]) = (srtt_ns, srtt_ns);
+            (self.rtt_ns, self.least_rtt_ns[0]) = (srtt_ns, short(srtt_ns));
         }
     }
 
@@ -148,7 +158,7 @@ impl Rack {
     #[inline]
     pub(super) fn deliver(&mut self, sent_at: Instant, end: SeqNumber, again: bool) {
         if again {
-            if sent_at >= self.believed_before {
+            if self.repeats.as_ref().is_none_or(|repeats| sent_at >= repeats.believed_before) {
                 return;
             }
         } else if end.before(self.fack) {
@@ -164,7 +174,8 @@ impl Rack {
     #[cold]
     pub(super) fn repeated(&mut self, seq: SeqNumber, now: Instant) {
         if self.on {
-            self.repeats.push_back((now, seq));
+            self.repeats().sent.push_back((now, seq));
+            self.repeating = true;
         }
     }
 
@@ -175,10 +186,23 @@ impl Rack {
         self.measured = false;
     }
 
+    /// Gives back memory that is not needed now.
+    pub(super) fn trim(&mut self) {
+        self.repeats.take_if(|repeats| repeats.sent.is_empty());
+    }
+
+    /// Octets of the heap.
+    pub(super) fn octets(&self) -> usize {
+        let of = |repeats: &Repeats| {
+            size_of::<Repeats>() + repeats.sent.capacity() * size_of::<(Instant, SeqNumber)>()
+        };
+        self.repeats.as_deref().map_or(0, of)
+    }
+
     /// Nothing is in flight any more.
     pub(super) fn clear(&mut self) {
-        self.repeats.clear();
-        (self.deadline, self.timed_out, self.probe) = (None, None, None);
+        (self.repeats, self.repeating) = (None, false);
+        (self.deadline, self.timed_out, self.probe) = (NEVER, None, None);
     }
 
     /// Ends an acknowledgment: takes the round trip of the newest record that it delivered.
@@ -192,13 +216,19 @@ impl Rack {
         self.rtt_ns = rtt_ns;
         if now.saturating_since(self.span_began) > LEAST_RTT_SPAN {
             self.span_began = now;
-            self.least_rtt_ns = [u64::MAX, self.least_rtt_ns[0]];
+            self.least_rtt_ns = [u32::MAX, self.least_rtt_ns[0]];
         }
-        self.least_rtt_ns[0] = self.least_rtt_ns[0].min(rtt_ns);
+        self.least_rtt_ns[0] = self.least_rtt_ns[0].min(short(rtt_ns));
     }
 
-    fn least_rtt_ns(&self) -> u64 {
-        self.least_rtt_ns[0].min(self.least_rtt_ns[1])
+    /// RACK.min_RTT, once there was a sample.
+    fn least_rtt_ns(&self) -> Option<u64> {
+        let least_ns = self.least_rtt_ns[0].min(self.least_rtt_ns[1]);
+        (least_ns != u32::MAX).then_some(u64::from(least_ns))
+    }
+
+    fn repeats(&mut self) -> &mut Repeats {
+        self.repeats.get_or_insert_default()
     }
 
     /// A D-SACK came (section 6.2 step 4): wider by a quarter, once a round trip.
@@ -208,8 +238,9 @@ impl Rack {
         if self.probe.is_some_and(|probe| probe.again && probe.end == block.end) {
             return;
         }
-        if self.twice_round.is_none_or(|end| una.at_or_after(end)) {
-            self.twice_round = Some(nxt);
+        let repeats = self.repeats();
+        if repeats.twice_round.is_none_or(|end| una.at_or_after(end)) {
+            repeats.twice_round = Some(nxt);
             self.quarters = (self.quarters + 1).min(QUARTERS_MAX);
             self.persist = PERSIST_RECOVERIES;
         }
@@ -218,7 +249,9 @@ impl Rack {
     /// A recovery is over.
     #[cold]
     fn left_recovery(&mut self, una: SeqNumber) {
-        self.twice_round = self.twice_round.filter(|&end| una.before(end));
+        if let Some(repeats) = &mut self.repeats {
+            repeats.twice_round = repeats.twice_round.filter(|&end| una.before(end));
+        }
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
             self.quarters = 1;
@@ -231,7 +264,7 @@ impl Rack {
         let window_ns = if certain && !self.reordered {
             0
         } else {
-            let quarter_ns = if self.least_rtt_ns() == u64::MAX { 0 } else { self.least_rtt_ns() / 4 };
+            let quarter_ns = self.least_rtt_ns().unwrap_or(0) / 4;
             (u64::from(self.quarters) * quarter_ns).min(srtt_ns)
         };
         Duration::from_nanos(self.rtt_ns + window_ns)
@@ -266,7 +299,8 @@ impl<F: Frame> Sender<F> {
             }
             self.judged_to = self.records[index].end();
         }
-        while let Some(&(sent_at, seq)) = self.rack.repeats.front() {
+        while let Some(&(sent_at, seq)) = self.rack.repeats.as_ref().and_then(|repeats| repeats.sent.front())
+        {
             let index = self.index_of(seq);
             let record = self.records.get(index).filter(|_| index < self.resend);
             let in_flight = |record: &&Record<F>| {
@@ -283,10 +317,11 @@ impl<F: Frame> Sender<F> {
                 self.lose(index);
                 found += 1;
             }
-            self.rack.repeats.pop_front();
+            self.rack.repeats().sent.pop_front();
         }
+        self.rack.repeating = self.rack.repeats.as_ref().is_some_and(|repeats| !repeats.sent.is_empty());
         // Then all are lost that were sent before it.
-        self.rack.deadline = waits.then(|| self.rack.newest_at + patience);
+        self.rack.deadline = if waits { self.rack.newest_at + patience } else { NEVER };
         found
     }
 
@@ -309,14 +344,14 @@ impl<F: Frame> Sender<F> {
         }
         (self.sacked_to, self.judged_to, self.lost_from) = (self.una, self.una, self.una);
         self.urgent = if self.lost > 0 { Urgent::Lost } else { Urgent::None };
-        (self.rack.timed_out, self.rack.probe, self.rack.deadline) = (Some(self.nxt), None, None);
+        (self.rack.timed_out, self.rack.probe, self.rack.deadline) = (Some(self.nxt), None, NEVER);
     }
 
     /// Whether RACK has anything to judge: something above a hole, something sent again, or
     /// something that waits.
     #[inline]
     fn has_suspects(&self) -> bool {
-        self.sacked > 0 || !self.rack.repeats.is_empty() || self.rack.deadline.is_some()
+        self.sacked > 0 || self.rack.repeating || self.rack.deadline != NEVER
     }
 
     fn lose(&mut self, index: usize) {
@@ -368,7 +403,7 @@ impl<F: Frame> Connection<F> {
     #[inline]
     pub(super) fn rack_begin(&mut self, now: Instant) {
         self.sender.rack.fack = self.sender.sacked_to;
-        if !self.sender.rack.repeats.is_empty() {
+        if self.sender.rack.repeating {
             self.believe(now);
         }
     }
@@ -460,8 +495,8 @@ impl<F: Frame> Connection<F> {
         if !matches!(self.timer, Timer::Retransmit(_) | Timer::Reorder(_) | Timer::Tail(_)) {
             return;
         }
-        if let Some(at) = rack.deadline {
-            self.timer = Timer::Reorder(at);
+        if rack.deadline != NEVER {
+            self.timer = Timer::Reorder(rack.deadline);
             return;
         }
         let probes = rack.measured && rack.probe.is_none() && rack.timed_out.is_none();
@@ -478,8 +513,8 @@ impl<F: Frame> Connection<F> {
         if srtt_ns == 0 {
             return PROBE_INITIAL;
         }
-        let delay = if self.sender.sent == 1 { self.sender.rack.ack_delay } else { Duration::ZERO };
-        Duration::from_nanos(srtt_ns + srtt_ns.max(PROBE_MARGIN_NS)) + delay
+        let delay_ns = if self.sender.sent == 1 { self.sender.rack.ack_delay_ns } else { 0 };
+        Duration::from_nanos(srtt_ns + srtt_ns.max(PROBE_MARGIN_NS) + u64::from(delay_ns))
     }
 
     /// The reordering window has passed for all that were sent before the newest one delivered.
@@ -531,14 +566,16 @@ impl<F: Frame> Connection<F> {
     /// believed (section 6.2 step 2): a round trip ago, and not after what the echo answers.
     #[cold]
     fn believe(&mut self, now: Instant) {
-        let least_ns = match self.sender.rack.least_rtt_ns() {
-            u64::MAX => 0,
-            least_ns => least_ns,
-        };
+        let least_ns = self.sender.rack.least_rtt_ns().unwrap_or(0);
         let by_age_ns = (now.as_nanos() + 1).saturating_sub(least_ns);
-        let by_echo = self.timestamps.map_or(Instant::from_nanos(u64::MAX), |state| state.echoed_before(now));
-        self.sender.rack.believed_before = by_echo.min(Instant::from_nanos(by_age_ns));
+        let by_echo = self.timestamps.map_or(NEVER, |state| state.echoed_before(now));
+        self.sender.rack.repeats().believed_before = by_echo.min(Instant::from_nanos(by_age_ns));
     }
+}
+
+/// A round-trip time in 32 bits, 4.2 s at most.
+fn short(rtt_ns: u64) -> u32 {
+    u32::try_from(rtt_ns).unwrap_or(u32::MAX).min(u32::MAX - 1)
 }
 
 #[cfg(test)]

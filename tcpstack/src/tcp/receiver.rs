@@ -12,7 +12,8 @@
 //! Frames are kept as they came, trimmed by their windows, never copied. What the application
 //! has not released stays taken from the window; the edge never moves back
 //! (RFC 9293 section 3.8.6, with the silly window avoidance of 3.8.6.2.2). Early frames are
-//! outside of this account: they are not acknowledged and may be dropped.
+//! outside of this account: they are not acknowledged and may be dropped. `tuning` lets the window
+//! grow.
 
 use std::collections::VecDeque;
 
@@ -21,6 +22,13 @@ use arrayvec::ArrayVec;
 use super::options::{SACK_BLOCKS_MAX, SackBlock};
 use crate::device::Frame;
 use crate::seq::SeqNumber;
+use early::Early;
+use tuning::Round;
+
+mod early;
+mod tuning;
+
+pub(crate) use tuning::WindowBudget;
 
 /// How many frames may be kept beyond gaps, and how many are.
 #[derive(Clone, Copy, Debug)]
@@ -48,19 +56,6 @@ pub(crate) enum Placement {
     Full,
 }
 
-/// A frame beyond a gap.
-#[derive(Debug)]
-struct Early<F> {
-    seq: SeqNumber,
-    frame: F,
-}
-
-impl<F: Frame> Early<F> {
-    fn end(&self) -> SeqNumber {
-        self.seq + len_of(&self.frame)
-    }
-}
-
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver<F> {
@@ -70,43 +65,44 @@ pub(crate) struct Receiver<F> {
     edge: SeqNumber,
     /// Octets before RCV.NXT that the application has not released.
     unreleased: u32,
-    /// Most octets of the window.
+    /// Most octets of the window, now; it grows with each good round, up to `limit`.
     window_max: u32,
+    limit: u32,
+    /// By how much it has grown.
+    grown: u32,
+    round: Round,
     /// How far the window must open before that is worth saying.
     step: u32,
     scale: u8,
+    /// Whether there are frames beyond a gap.
+    gap: bool,
     /// Frames in order, not fetched by the application.
     ready: VecDeque<F>,
-    ready_max: usize,
-    /// Frames beyond RCV.NXT in their order; they do not overlap.
-    early: VecDeque<Early<F>>,
-    /// What they cover, merged: `early` seen as SACK blocks, in their order.
-    blocks: VecDeque<SackBlock>,
-    /// Start of the segment that came last into `early`.
-    newest: SeqNumber,
+    ready_max: u32,
     /// The sequence number of the peer's FIN, once one was seen.
     fin: Option<SeqNumber>,
-    /// Data that came twice, not yet told.
-    duplicate: Option<SackBlock>,
+    /// What came out of order; most connections never need it.
+    early: Option<Box<Early<F>>>,
 }
 
 impl<F: Frame> Receiver<F> {
     /// The receiver before the peer's SYN has come.
-    pub(crate) fn new(window_max: u32, ready_max: usize) -> Self {
+    pub(crate) fn new(window_max: u32, limit: u32, ready_max: usize) -> Self {
         Self {
             nxt: SeqNumber::default(),
             edge: SeqNumber::default(),
             unreleased: 0,
             window_max,
+            limit,
+            grown: 0,
+            round: Round::default(),
             step: window_max / 2,
             scale: 0,
+            gap: false,
             ready: VecDeque::new(),
-            ready_max,
-            early: VecDeque::new(),
-            blocks: VecDeque::new(),
-            newest: SeqNumber::default(),
+            ready_max: u32::try_from(ready_max).unwrap_or(u32::MAX),
             fin: None,
-            duplicate: None,
+            early: None,
         }
     }
 
@@ -115,7 +111,9 @@ impl<F: Frame> Receiver<F> {
         self.nxt = irs + 1;
         self.edge = self.nxt + self.syn_window().into();
         // No more than the field can say.
-        self.window_max = self.window_max.min(u32::from(u16::MAX) << scale);
+        self.limit = self.limit.min(u32::from(u16::MAX) << scale);
+        self.window_max = self.window_max.min(self.limit);
+        (self.round.released, self.round.edge) = (self.nxt, self.nxt);
         self.step = (2 * mss).min(self.window_max / 2).max(1);
         self.scale = scale;
     }
@@ -152,7 +150,7 @@ impl<F: Frame> Receiver<F> {
     /// fit the window and that nothing is early. Gives the frame back when the queue is full.
     #[inline]
     pub(crate) fn accept_next(&mut self, len: u32, frame: F) -> Result<(), F> {
-        if self.ready.len() >= self.ready_max {
+        if self.ready.len() >= self.ready_max as usize {
             return Err(frame);
         }
         self.nxt += len;
@@ -179,12 +177,14 @@ impl<F: Frame> Receiver<F> {
             return Placement::OutOfWindow;
         }
         if seq != self.nxt {
-            return self.keep(seq, frame, budget);
+            let placement = self.early.get_or_insert_default().keep(seq, frame, budget);
+            self.gap |= placement == Placement::Early;
+            return placement;
         }
         if self.accept_next(len, frame).is_err() {
             return Placement::Full;
         }
-        let filled = !self.early.is_empty();
+        let filled = self.gap;
         if filled {
             self.advance(budget);
         }
@@ -241,45 +241,23 @@ impl<F: Frame> Receiver<F> {
 
     /// Notes that data came again, to be told once (RFC 2883 section 4).
     pub(crate) fn note_duplicate(&mut self, seq: SeqNumber, len: u32) {
-        self.duplicate = Some(SackBlock { start: seq, end: seq + len });
+        self.early.get_or_insert_default().duplicate = Some(SackBlock { start: seq, end: seq + len });
     }
 
     /// Whether there is something for the SACK option.
     pub(crate) fn has_reports(&self) -> bool {
-        self.has_gap() || self.duplicate.is_some()
+        self.early.as_ref().is_some_and(|early| early.has_reports())
     }
 
     /// The blocks of the SACK option: what came twice, then the early data.
     pub(crate) fn take_reports(&mut self) -> ArrayVec<SackBlock, SACK_BLOCKS_MAX> {
-        let blocks = self.sack_blocks();
-        match self.duplicate.take() {
-            None => blocks,
-            // The block that it lies in, if there is one, must be the next (RFC 2883 section 4.2).
-            Some(twice) => {
-                let holds = |block: &&SackBlock| {
-                    block.start.at_or_before(twice.start) && twice.end.at_or_before(block.end)
-                };
-                let within = blocks.iter().filter(holds);
-                let others = blocks.iter().filter(|block| !holds(block));
-                let all = core::iter::once(&twice).chain(within).chain(others);
-                all.take(SACK_BLOCKS_MAX).copied().collect()
-            }
-        }
-    }
-
-    /// The early data for the SACK option, the newest block first (RFC 2018 section 4).
-    fn sack_blocks(&self) -> ArrayVec<SackBlock, SACK_BLOCKS_MAX> {
-        let holds_newest =
-            |block: &&SackBlock| block.start.at_or_before(self.newest) && self.newest.before(block.end);
-        let first = self.blocks.iter().find(holds_newest);
-        let others = self.blocks.iter().filter(|block| !holds_newest(block));
-        first.into_iter().chain(others).take(SACK_BLOCKS_MAX).copied().collect()
+        self.early.as_mut().map_or_else(ArrayVec::new, |early| early.take_reports())
     }
 
     /// Whether frames wait beyond a gap.
     #[inline]
     pub(crate) fn has_gap(&self) -> bool {
-        !self.early.is_empty()
+        self.gap
     }
 
     /// Whether the end of the peer's data is known.
@@ -288,9 +266,9 @@ impl<F: Frame> Receiver<F> {
         self.fin.is_some()
     }
 
-    /// Most octets of the window.
-    pub(crate) fn window_max(&self) -> u32 {
-        self.window_max
+    /// Most octets that the window may come to.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
     }
 
     /// Octets that the application has not released.
@@ -298,11 +276,24 @@ impl<F: Frame> Receiver<F> {
         self.unreleased
     }
 
-    /// Drops the early frames: nothing will fill the gap any more.
-    pub(crate) fn discard_early(&mut self, budget: &mut EarlyBudget) {
-        budget.used -= self.early.len();
-        self.early.clear();
-        self.blocks.clear();
+    /// Gives back the memory of queues that are empty.
+    pub(crate) fn trim(&mut self) {
+        self.ready.shrink_to_fit();
+        self.early.take_if(|early| !early.has_reports());
+    }
+
+    /// Octets of the heap for the queues, their frames not included.
+    pub(crate) fn octets(&self) -> usize {
+        self.ready.capacity() * size_of::<F>() + self.early.as_deref().map_or(0, Early::octets)
+    }
+
+    /// Drops the early frames, and the memory that was kept for more: nothing will come any more.
+    pub(crate) fn discard_early(&mut self, budget: &mut EarlyBudget, windows: &mut WindowBudget) {
+        windows.used -= u64::from(core::mem::take(&mut self.grown));
+        if let Some(early) = self.early.take() {
+            budget.used -= early.len();
+        }
+        self.gap = false;
     }
 
     /// The edge that the free space allows.
@@ -311,90 +302,17 @@ impl<F: Frame> Receiver<F> {
         self.nxt + self.window_max.saturating_sub(self.unreleased)
     }
 
-    /// Keeps a frame beyond a gap, less what is there already.
-    // req 9293-3.10.7.4-3
-    fn keep(&mut self, mut seq: SeqNumber, mut frame: F, budget: &mut EarlyBudget) -> Placement {
-        let at = self.early.partition_point(|early| early.seq.at_or_before(seq));
-        if let Some(before) = at.checked_sub(1).and_then(|before| self.early.get(before)) {
-            let overlap = before.end().since(seq);
-            if overlap >= len_of(&frame) {
-                return Placement::Duplicate;
-            }
-            frame.trim_front(octets(overlap));
-            seq += overlap;
-        }
-        let end = seq + len_of(&frame);
-        // Frames behind it that it covers give way to it; one that it overlaps keeps its part.
-        while self.early.get(at).is_some_and(|after| after.end().at_or_before(end)) {
-            self.early.remove(at);
-            budget.used -= 1;
-        }
-        if let Some(after) = self.early.get(at) {
-            frame.truncate(octets(after.seq.since(seq)));
-            if len_of(&frame) == 0 {
-                return Placement::Duplicate;
-            }
-        }
-        if budget.used >= budget.total_max || self.early.len() >= budget.connection_max {
-            // Had it covered another one, there would be room: nothing is lost here but itself.
-            return Placement::EarlyFull;
-        }
-        let end = seq + len_of(&frame);
-        if at == self.early.len() {
-            self.early.push_back(Early { seq, frame });
-        } else {
-            self.early.insert(at, Early { seq, frame });
-        }
-        budget.used += 1;
-        self.newest = seq;
-        self.cover(SackBlock { start: seq, end });
-        Placement::Early
-    }
-
     /// Moves the early frames that are due to `ready`.
     fn advance(&mut self, budget: &mut EarlyBudget) {
-        while let Some(early) = self.early.front()
-            && early.seq.at_or_before(self.nxt)
-        {
-            let Some(Early { seq, mut frame }) = self.early.pop_front() else { return };
-            budget.used -= 1;
-            let old = self.nxt.since(seq);
+        let Some(early) = &mut self.early else { return };
+        while let Some(frame) = early.take_due(self.nxt, budget) {
             let len = len_of(&frame);
-            if old >= len {
-                continue;
-            }
-            frame.trim_front(octets(old));
-            self.nxt += len - old;
-            self.unreleased += len - old;
+            self.nxt += len;
+            self.unreleased += len;
             self.ready.push_back(frame);
         }
-        while self.blocks.front().is_some_and(|block| block.end.at_or_before(self.nxt)) {
-            self.blocks.pop_front();
-        }
-        if let Some(block) = self.blocks.front_mut() {
-            block.start = block.start.max(self.nxt);
-        }
-    }
-
-    /// Merges `new` into the blocks.
-    fn cover(&mut self, new: SackBlock) {
-        let mut at = self.blocks.partition_point(|block| block.end.before(new.start));
-        let mut merged = new;
-        while let Some(block) = self.blocks.get(at)
-            && block.start.at_or_before(merged.end)
-        {
-            merged = SackBlock { start: merged.start.min(block.start), end: merged.end.max(block.end) };
-            // The usual case, a block that grows, changes it in place.
-            let swallows_next =
-                self.blocks.get(at + 1).is_some_and(|next| next.start.at_or_before(merged.end));
-            if !swallows_next {
-                self.blocks[at] = merged;
-                return;
-            }
-            self.blocks.remove(at);
-        }
-        at = at.min(self.blocks.len());
-        self.blocks.insert(at, merged);
+        early.uncover(self.nxt);
+        self.gap = early.len() > 0;
     }
 }
 

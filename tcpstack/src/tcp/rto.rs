@@ -1,5 +1,8 @@
 //! The retransmission timeout (RFC 6298), on a clock of nanoseconds.
 //!
+//! The margin over the smoothed round trip is the least timeout at least, not only what RTTVAR says:
+//! on a long steady path that one comes to nothing, and any step of the delay would seem a loss.
+//!
 //! Karn's rule is the caller's: it takes no sample of a segment that was sent twice. The
 //! back-off lives on until the next sample, over any number of retransmissions.
 
@@ -16,28 +19,29 @@ const AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
 pub struct Rto {
     srtt_ns: u64,
     rttvar_ns: u64,
-    /// The timeout without back-off.
-    base_ns: u64,
+    /// The timeout without back-off, in microseconds.
+    base_us: u32,
+    /// Its bounds, 71 minutes at most.
+    min_us: u32,
+    max_us: u32,
     /// Doublings since the last sample.
     backoff: u8,
     sampled: bool,
-    min_ns: u64,
-    max_ns: u64,
 }
 
 impl Rto {
     /// Nothing known yet but the bounds: `min <= rto <= max`.
     pub fn new(initial: Duration, min: Duration, max: Duration) -> Self {
-        let (min_ns, max_ns) = (nanos(min), nanos(max).max(nanos(min)));
+        let (min_us, max_us) = (micros(min), micros(max).max(micros(min)));
         // req 9293-3.8.1-1
         Self {
             srtt_ns: 0,
             rttvar_ns: 0,
-            base_ns: nanos(initial).clamp(min_ns, max_ns),
+            base_us: micros(initial).clamp(min_us, max_us),
+            min_us,
+            max_us,
             backoff: 0,
             sampled: false,
-            min_ns,
-            max_ns,
         }
     }
 
@@ -54,8 +58,10 @@ impl Rto {
             self.srtt_ns = rtt_ns;
             self.rttvar_ns = rtt_ns / 2;
         }
-        let margin_ns = GRANULARITY_NS.max(self.rttvar_ns.saturating_mul(4));
-        self.base_ns = self.srtt_ns.saturating_add(margin_ns).clamp(self.min_ns, self.max_ns);
+        let margin_ns =
+            self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS).max(u64::from(self.min_us) * 1000);
+        let base_us = self.srtt_ns.saturating_add(margin_ns).div_ceil(1000);
+        self.base_us = u32::try_from(base_us).unwrap_or(u32::MAX).clamp(self.min_us, self.max_us);
         self.backoff = 0;
     }
 
@@ -68,14 +74,19 @@ impl Rto {
     pub fn syn_was_lost(&mut self) {
         if !self.sampled {
             self.backoff = 0;
-            self.base_ns = self.base_ns.max(nanos(AFTER_SYN_LOSS)).clamp(self.min_ns, self.max_ns);
+            self.base_us = self.base_us.max(micros(AFTER_SYN_LOSS)).clamp(self.min_us, self.max_us);
         }
     }
 
     /// The timeout now.
     pub fn value(&self) -> Duration {
-        let doubled = self.base_ns.saturating_mul(1 << self.backoff.min(30));
-        Duration::from_nanos(doubled.min(self.max_ns))
+        let doubled_us = u64::from(self.base_us) << self.backoff.min(30);
+        Duration::from_nanos(doubled_us.min(u64::from(self.max_us)) * 1000)
+    }
+
+    /// The timeout without back-off.
+    pub fn base(&self) -> Duration {
+        Duration::from_nanos(u64::from(self.base_us) * 1000)
     }
 
     /// The smoothed round-trip time, zero without a sample.
@@ -92,6 +103,10 @@ impl Rto {
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn micros(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -130,12 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn a_short_path_gets_the_minimum() {
-        let mut rto = rto();
-        for _ in 0..100 {
-            rto.sample(Duration::from_micros(10));
+    fn the_margin_is_the_minimum_at_least() {
+        for srtt in [Duration::from_micros(10), MS, 100 * MS] {
+            let mut rto = rto();
+            for _ in 0..100 {
+                rto.sample(srtt);
+            }
+            // What RTTVAR and rounding leave of it is little.
+            assert!(rto.value() >= srtt + 5 * MS && rto.value() < srtt + 6 * MS, "{:?}", rto.value());
         }
-        assert_eq!(rto.value(), 5 * MS);
     }
 
     // proves 9293-3.8.1-1
@@ -143,16 +161,18 @@ mod tests {
     fn back_off_doubles_until_the_next_sample() {
         let mut rto = rto();
         rto.sample(Duration::from_micros(10));
-        for doubled in [10, 20, 40, 80] {
+        let base = rto.value();
+        assert_eq!((base, rto.base()), (Duration::from_micros(5010), base));
+        for doubled in [2, 4, 8, 16] {
             rto.back_off();
-            assert_eq!(rto.value(), doubled * MS);
+            assert_eq!(rto.value(), doubled * base);
         }
         for _ in 0..300 {
             rto.back_off();
         }
-        assert_eq!(rto.value(), Duration::from_secs(60));
+        assert_eq!((rto.value(), rto.base()), (Duration::from_secs(60), base));
         rto.sample(Duration::from_micros(10));
-        assert_eq!(rto.value(), 5 * MS);
+        assert_eq!(rto.value(), base);
     }
 
     #[test]
@@ -163,7 +183,7 @@ mod tests {
         assert_eq!(lost.value(), Duration::from_secs(3));
         lost.sample(MS);
         lost.syn_was_lost();
-        assert_eq!(lost.value(), 5 * MS);
+        assert_eq!(lost.value(), 6 * MS);
     }
 
     proptest! {

@@ -534,6 +534,17 @@ impl<F: Frame> Sender<F> {
         self.records.len()
     }
 
+    /// Gives back the memory of an empty queue.
+    pub(crate) fn trim(&mut self) {
+        self.records.shrink_to_fit();
+        self.rack.trim();
+    }
+
+    /// Octets of the heap for the records, their frames not included.
+    pub(crate) fn octets(&self) -> usize {
+        self.records.capacity() * size_of::<Record<F>>() + self.rack.octets()
+    }
+
     /// The first record that was not sent, if any.
     pub(crate) fn first_unsent(&self) -> Option<usize> {
         (self.sent < self.records.len()).then_some(self.sent)

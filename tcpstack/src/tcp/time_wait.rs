@@ -188,13 +188,14 @@ mod tests {
     use super::*;
     use crate::tcp::connection::TimestampState;
     use crate::tcp::options::Timestamps;
+    use crate::time::Coarse;
 
     const RCV_NXT: SeqNumber = SeqNumber::new(5);
 
     fn remains(port: u16, recent: Option<u32>) -> Remains {
         let timestamps = recent.map(|recent| TimestampState {
             recent,
-            recent_at: Instant::ZERO,
+            recent_at: Coarse::default(),
             offset: 0,
             last_ack: RCV_NXT,
             echoed: 0,

@@ -2,11 +2,16 @@
 //! zero-window probes (RFC 9293 section 3.8.6.1), keep-alives (section 3.8.4) and the end of
 //! FIN-WAIT-2.
 //!
+//! The user timeout (RFC 9293 section 3.8.3, RFC 5482) is the application's alone: the option by
+//! which a peer proposes one is never sent, and ignored when it comes, as a peer that is not
+//! trusted could have its memory held for longer, or a connection ended sooner.
+//!
 //! One of them runs at a time: the first while anything is unacknowledged, the second while
 //! something waits for the window, otherwise the third, or the last when nobody waits any more.
 
 use core::time::Duration;
 
+use super::compact::Millis;
 use super::connection::{Connection, NEVER};
 use super::counters::TcpCounters;
 use super::sender::Fin;
@@ -130,7 +135,7 @@ impl<F: Frame> Connection<F> {
             // req 9293-3.8.4-3
             Some(keepalive) => {
                 if !matches!(self.timer, Timer::Keepalive { .. }) {
-                    self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle, probes: 0 };
+                    self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle(), probes: 0 };
                 }
             }
             None => self.timer = Timer::Off,
@@ -162,10 +167,12 @@ impl<F: Frame> Connection<F> {
                 // A closed window is no failure as long as the peer answers (req 9293-3.8.6-4).
                 let patient = self.sender.wnd == 0 && !self.released;
                 let since = if patient { self.heard_at } else { self.progress_at };
-                if now - since >= config.user_timeout && self.retries >= RETRIES_MIN {
+                let timeout = self.user_timeout.span();
+                let limit = if patient { self.silence_max(self.rto.value(), config) } else { timeout };
+                if now - since >= limit && self.retries >= RETRIES_MIN {
                     return Expired::GiveUp(CloseReason::TimedOut);
                 }
-                give_up_at = (self.sender.wnd > 0).then(|| since + config.user_timeout);
+                give_up_at = (self.sender.wnd > 0).then(|| since + timeout);
                 let flight = self.flight(self.sender.flight(), 0, now);
                 self.congestion.timeout(flight, self.retries > 0);
                 if self.sender.rack.on {
@@ -179,8 +186,40 @@ impl<F: Frame> Connection<F> {
         self.retries = self.retries.saturating_add(1);
         self.rto.back_off();
         let at = now + self.rto.value();
+        let at = if self.sender.wnd > 0 { at } else { now + self.patient(self.rto.value(), config) };
         self.timer = Timer::Retransmit(before_end(at, give_up_at, self.retries, now));
         Expired::Resend
+    }
+
+    /// Another user timeout: what waits for its end now waits for that one.
+    // req 9293-3.8.3-2
+    pub(crate) fn set_user_timeout(&mut self, timeout: Millis, now: Instant) {
+        self.user_timeout = timeout;
+        let give_up_at = (self.progress_at + timeout.span()).max(now + Duration::from_nanos(1));
+        match &mut self.timer {
+            Timer::Retransmit(at) if self.state.is_synchronized() && self.sender.wnd > 0 => {
+                *at = before_end(*at, Some(give_up_at), self.retries, now);
+            }
+            Timer::Persist { at, .. } => *at = (*at).min(give_up_at),
+            _ => {}
+        }
+    }
+
+    /// The interval at which a closed window is asked about: as it has grown; but when it could
+    /// outgrow the user timeout several questions are to find room in that, as far as answers take
+    /// no longer.
+    fn patient(&self, interval: Duration, config: &StackConfig) -> Duration {
+        let timeout = self.user_timeout.span();
+        if config.rto_max <= timeout {
+            return interval;
+        }
+        interval.min((timeout / (u32::from(RETRIES_MIN) + 1)).max(self.rto.base()))
+    }
+
+    /// How long a peer that is asked at this interval must be silent to be given up: it has left
+    /// more than one question unanswered by then.
+    fn silence_max(&self, interval: Duration, config: &StackConfig) -> Duration {
+        self.user_timeout.span().max(2 * self.patient(interval, config))
     }
 
     // req 9293-3.8.6-5
@@ -195,12 +234,16 @@ impl<F: Frame> Connection<F> {
     ) -> Expired {
         // Nobody waits for what an orphan still has to say, so answers alone do not keep it.
         let since = if self.released { self.progress_at } else { self.heard_at };
-        if now - since >= config.user_timeout && probes >= RETRIES_MIN {
+        let interval = |probes: u8| {
+            let grown = self.rto.value().saturating_mul(1 << probes.min(20));
+            grown.min(config.rto_max)
+        };
+        // A peer that answers is alive, however long ago it was asked.
+        if now - since >= self.silence_max(interval(probes), config) && probes >= RETRIES_MIN {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
-        let interval = self.rto.value().saturating_mul(1 << probes.saturating_add(1).min(20));
-        self.timer =
-            Timer::Persist { at: now + interval.min(config.rto_max), probes: probes.saturating_add(1) };
+        let probes = probes.saturating_add(1);
+        self.timer = Timer::Persist { at: now + self.patient(interval(probes), config), probes };
         if self.sender.wnd > 0 {
             return Expired::Squeeze;
         }
@@ -215,16 +258,17 @@ impl<F: Frame> Connection<F> {
             return Expired::Nothing;
         };
         // What was heard meanwhile moved nothing; it counts now.
-        let due: Duration = if probes == 0 { keepalive.idle } else { keepalive.interval };
+        let due: Duration = if probes == 0 { keepalive.idle() } else { keepalive.interval() };
         let silent = now - self.heard_at;
         if silent < due {
-            self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle, probes: 0 };
+            self.timer = Timer::Keepalive { at: self.heard_at + keepalive.idle(), probes: 0 };
             return Expired::Nothing;
         }
+        self.trim();
         if probes >= keepalive.probes {
             return Expired::GiveUp(CloseReason::TimedOut);
         }
-        self.timer = Timer::Keepalive { at: now + keepalive.interval, probes: probes + 1 };
+        self.timer = Timer::Keepalive { at: now + keepalive.interval(), probes: probes + 1 };
         counters.keepalive_probes += 1;
         Expired::Probe
     }

@@ -74,6 +74,7 @@ pub struct Path {
 pub fn large() -> StackConfig {
     StackConfig {
         receive_window: 16 << 20,
+        receive_window_initial: 16 << 20,
         send_buffer: 16 << 20,
         send_records_max: 16_384,
         receive_frames_max: 16_384,

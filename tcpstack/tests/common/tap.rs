@@ -1,4 +1,5 @@
-//! A device that watches the segments that pass: no data beyond the window that the peer offered.
+//! A device that watches the segments that pass: no data beyond the window that the peer offered,
+//! and no window of ours taken back.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ struct Watch {
     edge: Option<SeqNumber>,
     /// The peer's last acknowledgment of ours.
     acknowledged: Option<SeqNumber>,
+    /// The furthest edge that we have offered.
+    offered: Option<SeqNumber>,
     /// The furthest octet sent.
     sent_to: Option<SeqNumber>,
 }
@@ -57,12 +60,24 @@ impl Tap {
         if seen.syn {
             watch.scale_local = seen.scale;
             if !seen.has_ack {
-                (watch.edge, watch.acknowledged, watch.sent_to) = (None, None, None);
+                *watch = Watch { scale_local: seen.scale, ..Watch::default() };
             }
         }
         if seen.rst {
             self.resets_sent += 1;
             return;
+        }
+        if seen.has_ack {
+            let scale = match (watch.scale_local, watch.scale_remote) {
+                (Some(local), Some(_)) if !seen.syn => local,
+                _ => 0,
+            };
+            let edge = seen.ack + (u32::from(seen.window) << scale);
+            let offered = watch.offered.map_or(edge, |offered| offered.max(edge));
+            // What the shift rounds away is not said, but accepted (RFC 7323 section 2.4).
+            let taken_back = offered.since(edge) >> scale;
+            assert_eq!(taken_back, 0, "the window was taken back from {offered} to {edge}");
+            watch.offered = Some(offered);
         }
         if seen.len > 0 {
             let end = seen.seq + seen.len;
@@ -86,7 +101,7 @@ impl Tap {
         if seen.syn {
             watch.scale_remote = seen.scale;
             if !seen.has_ack {
-                (watch.edge, watch.acknowledged, watch.sent_to) = (None, None, None);
+                *watch = Watch { scale_remote: seen.scale, ..Watch::default() };
             }
         }
         if !seen.has_ack {

@@ -26,7 +26,7 @@ use core::time::Duration;
 pub use algorithm::CongestionControl;
 
 use crate::seq::SeqNumber;
-use crate::time::Instant;
+use crate::time::{Coarse, Instant};
 use algorithm::Algorithm;
 use cubic::Cubic;
 use dctcp::Dctcp;
@@ -175,8 +175,9 @@ pub struct Congestion {
     used: u32,
     used_until: SeqNumber,
     /// When half of the window was in use last.
-    validated_at: Instant,
-    undo: Option<Undo>,
+    validated_at: Coarse,
+    /// What the last reduction changed, as long as it may have been wrong.
+    undo: Option<Box<Undo>>,
 }
 
 impl Congestion {
@@ -208,7 +209,7 @@ impl Congestion {
             sent: 0,
             used: 0,
             used_until: iss,
-            validated_at: Instant::ZERO,
+            validated_at: Coarse::default(),
             undo: None,
         }
     }
@@ -375,18 +376,23 @@ impl Congestion {
         self.phase == Phase::Recovery
     }
 
+    /// Octets of the heap.
+    pub(super) fn octets(&self) -> usize {
+        self.undo.as_deref().map_or(0, size_of_val)
+    }
+
     #[inline]
     fn grow(&mut self, acked: u32, flight: &Flight) {
         let used = flight.octets.max(self.used);
         // A window that the application does not fill must not grow (RFC 7661 section 4.3).
         if used.saturating_mul(2) < self.window.cwnd {
             self.algorithm.pause(flight.now);
-            if flight.now - self.validated_at > NON_VALIDATED {
+            if self.validated_at.age(flight.now) > NON_VALIDATED {
                 self.decay(flight.now);
             }
             return;
         }
-        self.validated_at = flight.now;
+        self.validated_at = Coarse::of(flight.now);
         let Window { cwnd, ssthresh, mss, .. } = self.window;
         let grown = if cwnd < ssthresh {
             self.slow_start(acked, flight)
@@ -505,7 +511,7 @@ impl Congestion {
     /// The window was not filled for too long to be believed (RFC 7661 section 4.4.3).
     #[cold]
     fn decay(&mut self, now: Instant) {
-        self.validated_at = now;
+        self.validated_at = Coarse::of(now);
         self.keep_threshold();
         self.window.cwnd = (self.window.cwnd / 2).max(self.initial).min(self.window.cwnd);
         self.algorithm.restart();

@@ -87,7 +87,7 @@ impl Congestion {
             return;
         }
         let Window { cwnd, ssthresh, .. } = self.window;
-        self.undo = Some(Undo {
+        self.undo = Some(Box::new(Undo {
             cwnd,
             ssthresh,
             recover: self.recover,
@@ -100,7 +100,7 @@ impl Congestion {
             from: flight.una,
             repaired: false,
             until: flight.nxt,
-        });
+        }));
     }
 
     /// An acknowledgment of something new. `Some` when its timestamp proves that nothing was lost,
@@ -130,8 +130,7 @@ impl Congestion {
 
     /// If all that was sent again came twice: the window grows to where it was, without a burst.
     pub(super) fn restore(&mut self) -> Option<bool> {
-        let undo = self.undo.filter(Undo::all_came_twice)?;
-        self.undo = None;
+        let undo = self.undo.take_if(|undo| undo.all_came_twice())?;
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh).max(undo.cwnd);
         self.algorithm.recall(undo.memory);
         Some(undo.timeout)

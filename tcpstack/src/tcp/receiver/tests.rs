@@ -19,7 +19,7 @@ fn budget() -> EarlyBudget {
 }
 
 fn receiver(irs: u32) -> Receiver<SimFrame> {
-    let mut receiver = Receiver::new(WINDOW, 50);
+    let mut receiver = Receiver::new(WINDOW, WINDOW, 50);
     receiver.synchronize(SeqNumber::new(irs), 100, 0);
     receiver
 }
@@ -71,13 +71,14 @@ fn an_early_frame_that_covers_others_takes_their_place() {
     }
     assert_eq!(receiver.accept(start + 90, frame(&pool, start + 90, 280), &mut budget), Placement::Early);
     // Two were covered, the third keeps its own part.
-    assert_eq!((budget.used, receiver.early.len()), (2, 2));
-    assert_eq!(receiver.blocks, [SackBlock { start: start + 90, end: start + 400 }]);
+    let early = receiver.early.as_ref().unwrap();
+    assert_eq!((budget.used, early.frames.len()), (2, 2));
+    assert_eq!(early.blocks, [SackBlock { start: start + 90, end: start + 400 }]);
     assert_eq!(
         receiver.accept(start + 120, frame(&pool, start + 120, 50), &mut budget),
         Placement::Duplicate
     );
-    receiver.discard_early(&mut budget);
+    receiver.discard_early(&mut budget, &mut WindowBudget { used: 0, max: 0 });
     assert_eq!((budget.used, pool.outstanding()), (0, 0));
 }
 
@@ -145,11 +146,14 @@ proptest! {
             edge = receiver.edge;
             prop_assert!(receiver.nxt.at_or_before(edge));
             prop_assert!(edge.since(released) <= WINDOW);
-            prop_assert_eq!(budget.used, receiver.early.len());
+            let nothing = Early::default();
+            let kept = receiver.early.as_deref().unwrap_or(&nothing);
+            prop_assert_eq!(budget.used, kept.frames.len());
+            prop_assert_eq!(receiver.has_gap(), budget.used > 0);
             prop_assert!(budget.used <= 10);
             // The blocks are the early frames, merged.
             let mut merged: Vec<SackBlock> = Vec::new();
-            for early in &receiver.early {
+            for early in &kept.frames {
                 prop_assert!(early.seq.after(receiver.nxt));
                 match merged.last_mut() {
                     Some(last) if last.end == early.seq => last.end = early.end(),
@@ -160,8 +164,8 @@ proptest! {
                     None => merged.push(SackBlock { start: early.seq, end: early.end() }),
                 }
             }
-            prop_assert_eq!(receiver.blocks.iter().copied().collect::<Vec<_>>(), merged);
-            prop_assert_eq!(pool.outstanding(), receiver.early.len() + receiver.ready.len());
+            prop_assert_eq!(kept.blocks.iter().copied().collect::<Vec<_>>(), merged);
+            prop_assert_eq!(pool.outstanding(), kept.frames.len() + receiver.ready.len());
         }
     }
 }
