@@ -21,7 +21,7 @@ pub use responder::{Request, Responder};
 use core::fmt;
 
 use super::MpaError;
-use crate::wire::mpa::{Depth, ENHANCED_LEN, Enhanced, FormatError, HEADER_LEN, Header, KEY_LEN, Kind};
+use crate::wire::mpa::{Depth, ENHANCED_LEN, Enhanced, FormatError, HEADER_LEN, Header, Kind};
 use crate::wire::mpa::{FRAME_LEN_MAX, PRIVATE_DATA_MAX};
 
 /// The depths that the peer declared; `None` is for its application to say.

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use std::rc::Rc;
 
 use arbitrary::{Result, Unstructured};
-use iwarp::mpa::{Deframer, Framer, MULPDU_MAX, Segment};
+use iwarp::mpa::{Deframer, Framer, MULPDU_MAX, MpaError, Segment};
 
 /// Segments that an incomplete FPDU may keep, and the one that was handed in last.
 const SEGMENTS_MAX: usize = 16 + 1;
@@ -65,22 +65,20 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
         let len = piece_len(u)?.clamp(1, rest.len());
         let (piece, after) = rest.split_at(len);
         rest = after;
-        match receive(&mut deframer, Counted::new(piece, &alive)) {
-            Ok(ulpdus) => {
-                for ulpdu in ulpdus {
-                    let known = damaged.is_none_or(|damaged| seen < damaged);
-                    assert!(known || !crc, "a CRC that is wrong was taken for a good one");
-                    assert!(!known || ulpdu == built.ulpdus[seen], "ULPDU {seen}");
-                    seen += 1;
-                }
-            }
-            Err(()) => {
-                let damaged = damaged.expect("nothing is wrong");
-                assert!(seen == damaged || !crc);
-                drop(deframer);
-                assert_eq!(alive.get(), 0);
-                return Ok(());
-            }
+        let mut ulpdus = Vec::new();
+        let received = receive(&mut deframer, Counted::new(piece, &alive), &mut ulpdus);
+        for ulpdu in ulpdus {
+            let known = damaged.is_none_or(|damaged| seen < damaged);
+            assert!(known || !crc, "a CRC that is wrong was taken for a good one");
+            assert!(!known || ulpdu == built.ulpdus[seen], "ULPDU {seen}");
+            seen += 1;
+        }
+        if received.is_err() {
+            let damaged = damaged.expect("nothing is wrong");
+            assert!(seen == damaged || !crc);
+            drop(deframer);
+            assert_eq!(alive.get(), 0);
+            return Ok(());
         }
         assert!(alive.get() <= SEGMENTS_MAX, "{} segments are kept", alive.get());
         assert!(deframer.pending() <= built.stream.len() - rest.len());
@@ -143,24 +141,27 @@ fn piece_len(u: &mut Unstructured<'_>) -> Result<usize> {
 }
 
 /// Takes a segment as a Stream does: what is whole where it is, the rest with what is held.
-fn receive(deframer: &mut Deframer<Counted>, segment: Counted) -> core::result::Result<Vec<Vec<u8>>, ()> {
-    let mut ulpdus = Vec::new();
+fn receive(
+    deframer: &mut Deframer<Counted>,
+    segment: Counted,
+    ulpdus: &mut Vec<Vec<u8>>,
+) -> core::result::Result<(), MpaError> {
     let mut rest = segment.octets();
     if deframer.is_plain() {
-        while let Some(front) = deframer.split(rest).map_err(|_| ())? {
+        while let Some(front) = deframer.split(rest)? {
             ulpdus.push(front.ulpdu.to_vec());
             rest = front.rest;
         }
         if rest.is_empty() {
-            return Ok(ulpdus);
+            return Ok(());
         }
     }
     let taken = segment.octets().len() - rest.len();
     deframer.push_rest(segment, taken);
-    while let Some(ulpdu) = deframer.next().map_err(|_| ())? {
+    while let Some(ulpdu) = deframer.next()? {
         let octets: Vec<u8> = ulpdu.pieces(0).flatten().copied().collect();
         assert_eq!(octets.len(), ulpdu.len());
         ulpdus.push(octets);
     }
-    Ok(ulpdus)
+    Ok(())
 }
