@@ -3,51 +3,11 @@
 
 mod common;
 
-use std::collections::BTreeSet;
-
-use common::*;
-use iwarp::memory::Operation;
+use common::hostile::{Ground, REGION_LEN, Step};
+use common::negotiated;
 use iwarp::mpa::{Negotiated, Role, RtrKind};
-use iwarp::stream::StreamState;
-use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::wire::Version;
-use iwarp::wire::ddp::Header;
-use iwarp::wire::rdmap::ReadRequest;
 use proptest::prelude::*;
-
-/// The peer's memory map: what it may write, and what it may not.
-struct Ground {
-    rig: Rig,
-    /// Regions whose octets must stay as they are.
-    closed: Vec<Stag>,
-    /// All STags there are.
-    stags: Vec<Stag>,
-}
-
-const REGION_LEN: usize = 64;
-
-fn ground(negotiated: &Negotiated) -> Ground {
-    use Operation::{LocalRead, LocalWrite, RemoteRead, RemoteWrite};
-    let mut rig = Rig::with(negotiated);
-    let open = rig.memory.register_for(REGION_LEN, &[RemoteWrite]);
-    let readable = rig.memory.register_for(REGION_LEN, &[RemoteRead, LocalRead]);
-    let private = rig.memory.register_for(REGION_LEN, &[LocalRead]);
-    let foreign = rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteRead, LocalWrite]);
-    rig.memory.regions.get_mut(&foreign).unwrap().domain = ProtectionDomain(2);
-    // Receives and sinks are for one way in each: the application's own request.
-    let buffers = rig.memory.register_for(REGION_LEN, &[LocalWrite]);
-    for id in 0..3 {
-        rig.stream.post_receive(receive(id, &[sge(buffers, id * 16, 10)])).unwrap();
-    }
-    let sinks = rig.memory.register_for(REGION_LEN, &[LocalWrite]);
-    for id in 10..13 {
-        let sink = sge(sinks, (id - 10) * 16, 10);
-        rig.stream.post_send(read(id, sink, PEER_STAG, 0)).unwrap();
-    }
-    rig.stream.post_send(send(13, &[sge(readable, 0, 40)])).unwrap();
-    let stags = vec![open, readable, private, foreign, buffers, sinks, Stag(0), Stag(0xdead_beef)];
-    Ground { rig, closed: vec![readable, private, foreign], stags }
-}
 
 /// Near values are what finds a missing check.
 fn near(limit: u64) -> impl Strategy<Value = u64> {
@@ -61,22 +21,6 @@ fn near(limit: u64) -> impl Strategy<Value = u64> {
 fn any_header() -> impl Strategy<Value = (bool, u8, usize, u64, u32, u32, u64)> {
     let opcode = prop_oneof![8 => 0_u8..8, 1 => 8_u8..16];
     (any::<bool>(), opcode, 0_usize..8, near(REGION_LEN as u64), 0_u32..4, 0_u32..4, near(28))
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    /// A segment with plausible fields.
-    Segment { last: bool, control: u8, stag: usize, to: u64, queue: u32, msn: u32, mo: u64, payload: Vec<u8> },
-    /// A Read Request that is well-formed.
-    Read { msn: u32, stag: usize, offset: u64, len: u32 },
-    /// A ULPDU of any octets.
-    Anything(Vec<u8>),
-    /// Octets without a good CRC.
-    Noise(Vec<u8>),
-    /// This side sends some FPDUs.
-    Build(usize),
-    /// The application withdraws a region.
-    Deregister(usize),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -100,6 +44,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => proptest::collection::vec(any::<u8>(), 1..60).prop_map(Step::Noise),
         6 => (0_usize..4).prop_map(Step::Build),
         1 => (0_usize..6).prop_map(Step::Deregister),
+        2 => (0_u8..4).prop_map(Step::Post),
+        1 => Just(Step::Close),
     ]
 }
 
@@ -116,45 +62,6 @@ fn any_negotiated() -> impl Strategy<Value = Negotiated> {
     })
 }
 
-fn take(ground: &mut Ground, step: &Step, cut: usize) {
-    let rig = &mut ground.rig;
-    let ulpdu = match *step {
-        Step::Segment { last, control, stag, to, queue, msn, mo, ref payload } => {
-            let stag = ground.stags[stag];
-            let header = if matches!(control & 0x0f, 0 | 2) {
-                Header::Tagged { last, ulp_control: control, stag, offset: to }
-            } else {
-                let offset = u32::try_from(mo).unwrap_or(u32::MAX);
-                Header::Untagged { last, ulp_control: control, ulp_word: stag.0, queue, msn, offset }
-            };
-            ulpdu(header, payload)
-        }
-        Step::Read { msn, stag, offset, len } => {
-            let request = ReadRequest {
-                sink_stag: PEER_STAG,
-                sink_offset: u64::MAX - 20,
-                len,
-                source_stag: ground.stags[stag],
-                source_offset: offset,
-            };
-            ulpdu(read_request_header(msn), &request.emit())
-        }
-        Step::Anything(ref octets) => octets.clone(),
-        Step::Noise(ref octets) => return rig.stream.receive(octets.clone(), &mut rig.memory),
-        Step::Build(count) => {
-            for _ in 0..count {
-                rig.next_sent();
-            }
-            return;
-        }
-        Step::Deregister(index) => return rig.memory.deregister(ground.stags[index]),
-    };
-    let mut fpdu = rig.fpdu(&ulpdu);
-    let rest = fpdu.split_off(cut.min(fpdu.len()));
-    rig.stream.receive(fpdu, &mut rig.memory);
-    rig.stream.receive(rest, &mut rig.memory);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
@@ -164,38 +71,12 @@ proptest! {
         negotiated in any_negotiated(),
         steps in proptest::collection::vec((any_step(), 0_usize..80), 1..40),
     ) {
-        let mut ground = ground(&negotiated);
-        let mut completed = Vec::new();
+        let mut ground = Ground::new(&negotiated);
         for (step, cut) in &steps {
-            take(&mut ground, step, *cut);
-            completed.extend(ground.rig.completions());
-            for stag in &ground.closed {
-                let region = ground.rig.memory.regions.get(stag);
-                prop_assert!(region.is_none_or(|region| region.octets.iter().all(|&it| it == 0)));
-            }
-            // Requests have gaps of 6 octets between them.
-            for stag in &ground.stags[4..6] {
-                let Some(region) = ground.rig.memory.regions.get(stag) else { continue };
-                for (at, octet) in region.octets.iter().enumerate() {
-                    prop_assert!(*octet == 0 || at % 16 < 10, "octet {at} was never granted");
-                }
-            }
+            ground.take(step, *cut);
+            ground.check();
         }
-
-        // The end, however it comes: the rest completes, each request once.
-        let terminating = ground.rig.stream.state() == StreamState::Terminating;
-        if terminating {
-            ground.rig.sent();
-            prop_assert_eq!(ground.rig.stream.state(), StreamState::Terminated);
-        }
-        ground.rig.stream.llp_closed();
-        completed.extend(ground.rig.completions());
-        let ids: Vec<u64> = completed.iter().map(|it| it.id).collect();
-        let receives: Vec<u64> = ids.iter().copied().filter(|id| *id < 10).collect();
-        let sends: Vec<u64> = ids.iter().copied().filter(|id| *id >= 10).collect();
-        prop_assert_eq!(receives, [0, 1, 2]);
-        prop_assert_eq!(sends, [10, 11, 12, 13]);
-        prop_assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+        ground.finish();
     }
 
     #[test]
@@ -204,7 +85,7 @@ proptest! {
         crc in any::<bool>(),
     ) {
         let negotiated = Negotiated { crc, ..negotiated(Role::Responder) };
-        let mut ground = ground(&negotiated);
+        let mut ground = Ground::new(&negotiated);
         for segment in segments {
             ground.rig.stream.receive(segment, &mut ground.rig.memory);
             ground.rig.next_sent();
@@ -217,7 +98,7 @@ proptest! {
         ulpdus in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 1..10),
         fix_version in any::<bool>(),
     ) {
-        let mut ground = ground(&negotiated(Role::Initiator));
+        let mut ground = Ground::new(&negotiated(Role::Initiator));
         ground.rig.sent();
         for mut ulpdu in ulpdus {
             if fix_version && ulpdu.len() > 1 {

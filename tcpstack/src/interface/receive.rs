@@ -351,6 +351,14 @@ impl Interface {
     ) {
         match Ndp::parse(message, source, destination, hop_limit) {
             None => self.counters.ndp_malformed += 1,
+            // As with ARP: an address of ours is another station's claim, or our own that came back.
+            Some(_) if self.has_address(source.into()) => {
+                if ethernet.source == self.mac {
+                    self.counters.ndp_other += 1;
+                } else {
+                    self.conflict(source.into(), now);
+                }
+            }
             Some(Ndp::Solicitation { target, source_mac }) if self.has_address(target.into()) => {
                 if source.is_unspecified() {
                     self.counters.duplicate_address += 1;

@@ -1,9 +1,10 @@
 //! What can go wrong on a simulated wire, and how often.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use rand_chacha::ChaCha8Rng;
-use rand_core::RngCore;
+use rand_core::{RngCore, SeedableRng};
 
 use super::bottleneck::Bottleneck;
 
@@ -27,12 +28,13 @@ impl Chance {
         Self(percent * 10_000)
     }
 
-    /// One throw; takes nothing from the generator when the outcome is certain.
-    pub(crate) fn strikes(self, rng: &mut ChaCha8Rng) -> bool {
+    /// One throw; takes no decision when the outcome is certain.
+    pub(crate) fn strikes(self, decisions: &mut Decisions) -> bool {
         match self.0 {
             0 => false,
             1_000_000.. => true,
-            ppm => below(rng, 1_000_000) < u64::from(ppm),
+            _ if decisions.are_over() => false,
+            ppm => decisions.below(1_000_000) < u64::from(ppm),
         }
     }
 }
@@ -113,19 +115,59 @@ impl Faults {
     }
 }
 
-/// A number in `0..bound`; the bias of the remainder does not matter here.
-pub(crate) fn below(rng: &mut ChaCha8Rng, bound: u64) -> u64 {
-    rng.next_u64() % bound.max(1)
+/// Where a wire's decisions come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Decisions {
+    Seeded(Box<ChaCha8Rng>),
+    /// An octet each; when they run out nothing goes wrong any more.
+    Given(VecDeque<u8>),
 }
 
-/// An index into a slice of `len > 0` elements.
-pub(crate) fn index_below(rng: &mut ChaCha8Rng, len: usize) -> usize {
-    let bound = u64::try_from(len).expect("a length fits u64");
-    usize::try_from(below(rng, bound)).expect("less than a usize")
+impl Decisions {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self::Seeded(Box::new(ChaCha8Rng::seed_from_u64(seed)))
+    }
+
+    fn are_over(&self) -> bool {
+        matches!(self, Self::Given(octets) if octets.is_empty())
+    }
+
+    /// A number in `0..bound`; the bias does not matter here.
+    fn below(&mut self, bound: u64) -> u64 {
+        match self {
+            Self::Seeded(rng) => rng.next_u64() % bound.max(1),
+            // In proportion: a small octet is a small number.
+            Self::Given(octets) => bound.saturating_mul(octets.pop_front().unwrap_or(0).into()) >> 8,
+        }
+    }
+
+    /// An index into a slice of `len > 0` elements.
+    pub(crate) fn index_below(&mut self, len: usize) -> usize {
+        let bound = u64::try_from(len).expect("a length fits u64");
+        usize::try_from(self.below(bound)).expect("less than a usize")
+    }
+
+    /// A time in `0..=longest`.
+    pub(crate) fn up_to(&mut self, longest: Duration) -> Duration {
+        let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1);
+        if nanos == 0 { Duration::ZERO } else { Duration::from_nanos(self.below(nanos + 1)) }
+    }
 }
 
-/// A time in `0..=longest`.
-pub(crate) fn up_to(rng: &mut ChaCha8Rng, longest: Duration) -> Duration {
-    let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1);
-    if nanos == 0 { Duration::ZERO } else { Duration::from_nanos(below(rng, nanos + 1)) }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_decisions_are_in_proportion_and_then_nothing_goes_wrong() {
+        let mut decisions = Decisions::Given(VecDeque::from([31, 32, 0, 255, 128]));
+        let eighth = Chance::ppm(125_000);
+        assert!(eighth.strikes(&mut decisions));
+        assert!(!eighth.strikes(&mut decisions));
+        assert!(!Chance::NEVER.strikes(&mut decisions) && Chance::ALWAYS.strikes(&mut decisions));
+        assert_eq!([decisions.index_below(10), decisions.index_below(10)], [0, 9]);
+        assert_eq!(decisions.up_to(Duration::from_nanos(99)), Duration::from_nanos(50));
+        assert!(!eighth.strikes(&mut decisions));
+        assert_eq!((decisions.index_below(10), decisions.up_to(Duration::MAX)), (0, Duration::ZERO));
+    }
 }

@@ -9,13 +9,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use rand_chacha::ChaCha8Rng;
-use rand_core::SeedableRng;
 use smoltcp::wire::{Ipv4Packet, TcpPacket};
 
 use super::bottleneck::Passage;
 use super::device::{PortConfig, SimDevice};
-use super::faults::{Chance, Faults, index_below, up_to};
+use super::faults::{Chance, Decisions, Faults};
 use super::frame::{SimFrame, SimPool};
 use super::mangle::{self, TcpLayout};
 use super::pcap::Pcap;
@@ -84,9 +82,19 @@ pub struct Wire(Rc<RefCell<Inner>>);
 impl Wire {
     /// A wire on which each direction has the given faults.
     pub fn new(seed: u64, faults: Faults) -> Self {
+        Self::decided_by(Decisions::seeded(seed), faults)
+    }
+
+    /// The same, whose decisions are given, an octet each: the smaller, the likelier a fault. When
+    /// they run out nothing goes wrong any more.
+    pub fn with_decisions(octets: &[u8], faults: Faults) -> Self {
+        Self::decided_by(Decisions::Given(octets.iter().copied().collect()), faults)
+    }
+
+    fn decided_by(decisions: Decisions, faults: Faults) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             now: Instant::ZERO,
-            rng: ChaCha8Rng::seed_from_u64(seed),
+            decisions,
             faults,
             ports: Vec::new(),
             underway: BTreeMap::new(),
@@ -191,7 +199,7 @@ impl Wire {
 #[derive(Debug)]
 pub(super) struct Inner {
     now: Instant,
-    rng: ChaCha8Rng,
+    decisions: Decisions,
     /// Faults of ports yet to be added.
     faults: Faults,
     ports: Vec<Port>,
@@ -279,7 +287,7 @@ impl Inner {
     }
 
     pub(super) fn allocation_fails(&mut self, port: usize) -> bool {
-        let fails = self.ports[port].faults.allocate_failure.strikes(&mut self.rng);
+        let fails = self.ports[port].faults.allocate_failure.strikes(&mut self.decisions);
         self.counters.allocations_failed += u64::from(fails);
         fails
     }
@@ -287,9 +295,9 @@ impl Inner {
     pub(super) fn transmit(&mut self, index: usize, frames: &mut Burst<SimFrame>) {
         let port = &mut self.ports[index];
         let mut take = frames.len().min(port.config.transmit_ring.saturating_sub(port.transmit_ring.len()));
-        if take > 0 && port.faults.transmit_refusal.strikes(&mut self.rng) {
+        if take > 0 && port.faults.transmit_refusal.strikes(&mut self.decisions) {
             self.counters.transmits_refused += 1;
-            take = index_below(&mut self.rng, take);
+            take = self.decisions.index_below(take);
         }
         for frame in frames.drain(..take) {
             let start = port.line_free_at.max(self.now);
@@ -378,10 +386,10 @@ impl Inner {
 
     fn is_lost(&mut self, from: usize, len: usize) -> bool {
         let port = &mut self.ports[from];
-        let (faults, rng) = (&port.faults, &mut self.rng);
+        let (faults, decisions) = (&port.faults, &mut self.decisions);
         if let Some(burst) = faults.burst_loss {
             let change = if port.in_bad_state { burst.leave } else { burst.enter };
-            port.in_bad_state ^= change.strikes(rng);
+            port.in_bad_state ^= change.strikes(decisions);
         } else {
             port.in_bad_state = false;
         }
@@ -394,9 +402,9 @@ impl Inner {
             &mut lost.lost_queue_full
         } else if port.in_bad_state {
             &mut lost.lost_in_burst
-        } else if port.transmit_ring.is_empty() && faults.tail_loss.strikes(rng) {
+        } else if port.transmit_ring.is_empty() && faults.tail_loss.strikes(decisions) {
             &mut lost.lost_tail
-        } else if faults.loss.strikes(rng) {
+        } else if faults.loss.strikes(decisions) {
             &mut lost.lost
         } else {
             return false;
@@ -426,8 +434,8 @@ impl Inner {
     fn damage_and_carry(&mut self, from: usize, mut octets: Vec<u8>) {
         let faults = self.ports[from].faults.clone();
 
-        if faults.replay.strikes(&mut self.rng) && !self.ports[from].history.is_empty() {
-            let old = index_below(&mut self.rng, self.ports[from].history.len());
+        if faults.replay.strikes(&mut self.decisions) && !self.ports[from].history.is_empty() {
+            let old = self.decisions.index_below(self.ports[from].history.len());
             let old = self.ports[from].history[old].clone();
             self.counters.replayed += 1;
             self.carry(from, old, &faults);
@@ -440,29 +448,29 @@ impl Inner {
             history.push_back(octets.clone());
         }
 
-        if faults.corrupt.strikes(&mut self.rng) && !octets.is_empty() {
-            let octet = index_below(&mut self.rng, octets.len());
-            mangle::corrupt(&mut octets, octet, random_bit(&mut self.rng));
+        if faults.corrupt.strikes(&mut self.decisions) && !octets.is_empty() {
+            let octet = self.decisions.index_below(octets.len());
+            mangle::corrupt(&mut octets, octet, random_bit(&mut self.decisions));
             self.counters.corrupted += 1;
         }
         let layout = TcpLayout::of(&octets).filter(|layout| !layout.payload.is_empty());
         if let Some(layout) = &layout
-            && faults.corrupt_repaired.strikes(&mut self.rng)
+            && faults.corrupt_repaired.strikes(&mut self.decisions)
         {
-            let octet = layout.payload.start + index_below(&mut self.rng, layout.payload.len());
-            mangle::corrupt(&mut octets, octet, random_bit(&mut self.rng));
+            let octet = layout.payload.start + self.decisions.index_below(layout.payload.len());
+            mangle::corrupt(&mut octets, octet, random_bit(&mut self.decisions));
             mangle::repair_tcp_checksum(&mut octets);
             self.counters.corrupted_repaired += 1;
         }
-        if faults.duplicate.strikes(&mut self.rng) {
+        if faults.duplicate.strikes(&mut self.decisions) {
             self.counters.duplicated += 1;
             self.carry(from, octets.clone(), &faults);
         }
         if let Some(layout) = &layout
             && layout.payload.len() > 1
-            && faults.resegment.strikes(&mut self.rng)
+            && faults.resegment.strikes(&mut self.decisions)
         {
-            let at = 1 + index_below(&mut self.rng, layout.payload.len() - 1);
+            let at = 1 + self.decisions.index_below(layout.payload.len() - 1);
             if let Some((first, second)) = mangle::split_tcp_segment(&octets, at) {
                 self.counters.resegmented += 1;
                 self.carry(from, first, &faults);
@@ -478,10 +486,10 @@ impl Inner {
         let port = &mut self.ports[from];
         let departure = self.now.max(port.router_free_at);
         let in_order =
-            (departure + faults.delay + up_to(&mut self.rng, faults.jitter)).max(port.last_arrival);
-        let at = if faults.reorder.strikes(&mut self.rng) {
+            (departure + faults.delay + self.decisions.up_to(faults.jitter)).max(port.last_arrival);
+        let at = if faults.reorder.strikes(&mut self.decisions) {
             self.counters.reordered += 1;
-            in_order + up_to(&mut self.rng, faults.reorder_delay)
+            in_order + self.decisions.up_to(faults.reorder_delay)
         } else {
             port.last_arrival = in_order;
             in_order
@@ -539,6 +547,6 @@ fn verify(octets: &[u8]) -> ChecksumStatus {
     }
 }
 
-fn random_bit(rng: &mut ChaCha8Rng) -> u8 {
-    u8::try_from(index_below(rng, 8)).expect("less than 8")
+fn random_bit(decisions: &mut Decisions) -> u8 {
+    u8::try_from(decisions.index_below(8)).expect("less than 8")
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
 pub mod bench;
+pub mod hostile;
 pub mod path;
 pub mod stream;
 pub mod tap;
@@ -65,7 +66,11 @@ impl World {
     }
 
     pub fn with_ports(seed: u64, faults: Faults, configs: [&StackConfig; 2], ports: [PortConfig; 2]) -> Self {
-        let wire = Wire::new(seed, faults);
+        Self::on(Wire::new(seed, faults), seed, configs, ports)
+    }
+
+    /// On a wire that has no ports yet; `seed` is the stacks'.
+    pub fn on(wire: Wire, seed: u64, configs: [&StackConfig; 2], ports: [PortConfig; 2]) -> Self {
         let mut number = 0;
         let hosts = ports.map(|port| {
             let device = Tap::new(wire.add_port(port));

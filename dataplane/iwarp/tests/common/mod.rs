@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test crate needs another part")]
 
+pub(crate) mod hostile;
 pub(crate) mod memory;
 
 use iwarp::error::StreamError;

@@ -208,6 +208,37 @@ fn a_station_that_checks_an_address_before_using_it_is_told() {
     assert_eq!(net.hosts[1].interface.counters().ndp_other, 1);
 }
 
+/// Found by fuzzing: such a solicitation made the host its own neighbour, with the other's Ethernet address.
+#[test]
+fn a_solicitation_from_an_address_of_ours_is_a_claim_or_our_own() {
+    let ours: Ipv6Addr = "2001:db8::1".parse().unwrap();
+    for (last_octet, claims) in [(9, 1), (1, 0)] {
+        let mut net = Net::new(1);
+        let mac = EthernetAddress([2, 0, 0, 0, 0, last_octet]);
+        let source_mac = Some(EthernetAddress([2, 0, 0, 0, 0, 9]));
+        let message = crate::neighbor::ndp::Ndp::Solicitation { target: ours, source_mac };
+        let mut frame = net.hosts[0].device.allocate().unwrap();
+        frame.push_back(message.len());
+        message.emit(frame.bytes_mut(), ours, ours);
+        let parts = HeaderParts {
+            source_mac: mac,
+            destination_mac: EthernetAddress(net.hosts[0].mac()),
+            vlan: None,
+            source: ours.into(),
+            destination: ours.into(),
+            protocol: IpProtocol::Icmpv6,
+            hop_limit: 255,
+        };
+        HeaderTemplate::new(&parts, NeighborHandle::NONE).write(&mut frame, 0, 0);
+        net.wire.inject(0, frame.bytes());
+        net.settle();
+        let interface = &net.hosts[0].interface;
+        assert_eq!(interface.neighbors().count(), 0, "{mac}");
+        assert_eq!(interface.counters().duplicate_address, claims, "{mac}");
+        assert_eq!(interface.counters().ndp_requests_answered, 0, "{mac}");
+    }
+}
+
 #[test]
 fn only_neighbours_are_learnt_from_requests() {
     let mut net = Net::new(1);

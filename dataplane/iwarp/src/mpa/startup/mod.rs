@@ -21,7 +21,7 @@ pub use responder::{Request, Responder};
 use core::fmt;
 
 use super::MpaError;
-use crate::wire::mpa::{Depth, ENHANCED_LEN, Enhanced, FormatError, HEADER_LEN, Header, KEY_LEN, Kind};
+use crate::wire::mpa::{Depth, ENHANCED_LEN, Enhanced, FormatError, HEADER_LEN, Header, Kind};
 use crate::wire::mpa::{FRAME_LEN_MAX, PRIVATE_DATA_MAX};
 
 /// The depths that the peer declared; `None` is for its application to say.
@@ -138,19 +138,18 @@ impl FrameReader {
 
     /// Checks as much of the key as is here: a peer of another protocol need not send it all.
     fn check_key(&self) -> Result<(), MpaError> {
-        let len = self.octets.len().min(KEY_LEN);
         let (expected, other) = match self.expected {
             Kind::Request => (Kind::Request, Kind::Reply),
             Kind::Reply => (Kind::Reply, Kind::Request),
         };
-        let is = |kind: Kind| kind.key()[..len] == self.octets[..len];
+        let wrong = self.octets.iter().zip(expected.key()).position(|(octet, of_key)| octet != of_key);
         // req 5044-7.1.1-2
         // req 5044-7.1.1-4
         // req 5044-7.1.2-13
         // req 5044-7.1.2-16
-        if is(expected) {
-            Ok(())
-        } else if is(other) {
+        let Some(wrong) = wrong else { return Ok(()) };
+        // What follows the first wrong octet does not count, as it may not be here yet.
+        if self.octets[wrong] == other.key()[wrong] && self.octets[..wrong] == other.key()[..wrong] {
             Err(MpaError::SameRole)
         } else {
             Err(MpaError::BadKey)

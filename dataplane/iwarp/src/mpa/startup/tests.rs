@@ -203,6 +203,19 @@ mod frames {
         assert_eq!(respond(siw(1), &no_room_for_depths), Err(MpaError::PrivateDataLength(3)));
     }
 
+    /// Found by fuzzing: the other role's key that goes on wrongly was one thing or the other.
+    #[test]
+    fn a_wrong_key_is_judged_the_same_however_it_is_cut() {
+        let mut octets = *b"MPA ID Rep Frame";
+        octets[13] = 0;
+        for cut in 0..octets.len() {
+            let mut responder = Responder::new(siw(1));
+            let (first, second) = octets.split_at(cut);
+            let outcome = responder.receive(first).and_then(|_| responder.receive(second));
+            assert_eq!(outcome, Err(MpaError::SameRole), "{cut}");
+        }
+    }
+
     // proves 5044-7.1.1-2, 5044-7.1.1-4, 5044-7.1.2-9, 5044-7.1.2-13, 5044-7.1.2-16
     #[test]
     fn keys_are_checked_as_they_come() {
