@@ -31,7 +31,7 @@ fn a_connection_made_by_a_cookie_has_all_options_and_carries_bulk() {
             let info = world.hosts[host].stack.info(id).unwrap();
             assert!(info.sack && info.timestamps, "{version:?}");
         }
-        assert_eq!(world.hosts[1].stack.info(server).unwrap().snd_wnd, 1 << 20);
+        assert_eq!(world.hosts[1].stack.info(server).unwrap().snd_wnd, always().receive_window_initial);
         // Enough for the scaled windows, and loss for SACK.
         world.wire.set_faults(&Faults { loss: Chance::percent(1), ..link() });
         let mut streams = [Stream::new(client, 0, 2_000_000, 1), Stream::new(server, 1, 1_000_000, 1)];
