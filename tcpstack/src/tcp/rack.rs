@@ -84,6 +84,8 @@ pub(crate) struct Rack {
     span_began: Instant,
     /// Acknowledgments of what was sent again at this time or later are no proof of its arrival.
     believed_before: Instant,
+    /// The same of what is only reported.
+    aged_before: Instant,
     /// Sent again and perhaps in flight: when, and which, in the order of time.
     repeats: VecDeque<(Instant, SeqNumber)>,
     /// RACK.fack before the current acknowledgment.
@@ -121,6 +123,7 @@ impl Rack {
             least_rtt_ns: [u64::MAX; 2],
             span_began: Instant::ZERO,
             believed_before: Instant::ZERO,
+            aged_before: Instant::ZERO,
             repeats: VecDeque::new(),
             fack: iss,
             reordered: false,
@@ -144,11 +147,25 @@ impl Rack {
         }
     }
 
-    /// A record was delivered for the first time (section 6.2 steps 2 and 3).
+    /// A record was acknowledged that no block had reported (section 6.2 steps 2 and 3).
     #[inline]
     pub(super) fn deliver(&mut self, sent_at: Instant, end: SeqNumber, again: bool) {
+        self.arrived(sent_at, end, again, self.believed_before);
+    }
+
+    /// A block reports a record.
+    ///
+    /// Its echo says nothing, whatever section 6.2 step 2 has: above a hole it is that of what came
+    /// before the hole (RFC 7323 section 4.3). Else the answer to a probe would show no loss.
+    #[inline]
+    pub(super) fn report(&mut self, sent_at: Instant, end: SeqNumber, again: bool) {
+        self.arrived(sent_at, end, again, self.aged_before);
+    }
+
+    #[inline]
+    fn arrived(&mut self, sent_at: Instant, end: SeqNumber, again: bool, believed_before: Instant) {
         if again {
-            if sent_at >= self.believed_before {
+            if sent_at >= believed_before {
                 return;
             }
         } else if end.before(self.fack) {
@@ -537,7 +554,8 @@ impl<F: Frame> Connection<F> {
         };
         let by_age_ns = (now.as_nanos() + 1).saturating_sub(least_ns);
         let by_echo = self.timestamps.map_or(Instant::from_nanos(u64::MAX), |state| state.echoed_before(now));
-        self.sender.rack.believed_before = by_echo.min(Instant::from_nanos(by_age_ns));
+        let by_age = Instant::from_nanos(by_age_ns);
+        (self.sender.rack.believed_before, self.sender.rack.aged_before) = (by_echo.min(by_age), by_age);
     }
 }
 
