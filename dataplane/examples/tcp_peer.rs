@@ -1,5 +1,6 @@
 //! Ironwarp's TCP as a plain host with the services echo (TCP port 7), discard (9), daytime (13) and
-//! chargen (19), so that another TCP can be tried against it:
+//! chargen (19), so that another TCP can be tried against it; port 11 is chargen that resets the
+//! connection at the first octet it is sent:
 //!
 //! ```text
 //! tcp_peer [EAL options] -- --address ADDR/LEN... [--connect ADDR:PORT...]
@@ -26,6 +27,7 @@ use tcpstack::time::Instant;
 
 const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
+const RESET: u16 = 11;
 const DAYTIME: u16 = 13;
 const CHARGEN: u16 = 19;
 
@@ -42,7 +44,7 @@ enum Service {
     Echo { pending: Option<QueueFrame> },
     Discard,
     Daytime { sent: bool },
-    Chargen { sent: usize },
+    Chargen { sent: usize, resets: bool },
 }
 
 struct Peer {
@@ -57,6 +59,8 @@ struct Conversation {
     service: Service,
     peer_closed: bool,
     closed: bool,
+    /// Whether to close by a reset.
+    aborts: bool,
 }
 
 impl Peer {
@@ -77,7 +81,7 @@ impl Peer {
                 target.2 = now + RECONNECT;
                 if let Some(id) = target.1 {
                     let service = Service::Echo { pending: None };
-                    let conversation = Conversation { service, peer_closed: false, closed: false };
+                    let conversation = Conversation::new(service);
                     self.connections.insert(id, conversation);
                 }
             }
@@ -91,10 +95,10 @@ impl Peer {
             let service = match port {
                 DISCARD => Service::Discard,
                 DAYTIME => Service::Daytime { sent: false },
-                CHARGEN => Service::Chargen { sent: 0 },
+                CHARGEN | RESET => Service::Chargen { sent: 0, resets: port == RESET },
                 _ => Service::Echo { pending: None },
             };
-            let conversation = Conversation { service, peer_closed: false, closed: false };
+            let conversation = Conversation::new(service);
             self.connections.insert(id, conversation);
         }
         if let Some(conversation) = self.connections.get_mut(&id) {
@@ -102,7 +106,11 @@ impl Peer {
             let finished = conversation.serve(id, &mut self.stack, &mut self.device);
             if finished && !conversation.closed {
                 conversation.closed = true;
-                self.stack.close(id);
+                if conversation.aborts {
+                    self.stack.abort(id, now);
+                } else {
+                    self.stack.close(id);
+                }
             }
         }
         if events.contains(Events::CLOSED) {
@@ -119,6 +127,10 @@ impl Peer {
 }
 
 impl Conversation {
+    fn new(service: Service) -> Self {
+        Self { service, peer_closed: false, closed: false, aborts: false }
+    }
+
     /// Does what can be done now; true when nothing more is to be sent.
     fn serve(&mut self, id: ConnectionId, stack: &mut Stack<PortQueue>, device: &mut PortQueue) -> bool {
         match &mut self.service {
@@ -145,9 +157,9 @@ impl Conversation {
                 *sent = *sent || send_copy(id, b"just now\r\n", stack, device).is_some();
                 *sent
             }
-            Service::Chargen { sent } => {
-                drain(id, stack);
-                if self.peer_closed {
+            Service::Chargen { sent, resets } => {
+                self.aborts = drain(id, stack) > 0 && *resets;
+                if self.peer_closed || self.aborts {
                     return true;
                 }
                 let mut octets = [0; 1400];
@@ -181,10 +193,11 @@ fn send_copy(
     Some(len)
 }
 
-fn drain(id: ConnectionId, stack: &mut Stack<PortQueue>) {
-    while let Some(frame) = stack.receive_payload(id) {
-        stack.release_window(id, frame.bytes().len());
-    }
+/// Drops what was received; its octets.
+fn drain(id: ConnectionId, stack: &mut Stack<PortQueue>) -> usize {
+    let mut octets = 0;
+    stack.consume(id, |frame| octets += frame.bytes().len());
+    octets
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -208,7 +221,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => return Err(format!("unknown option {option}").into()),
         }
     }
-    for port in [ECHO, DISCARD, DAYTIME, CHARGEN] {
+    for port in [ECHO, DISCARD, RESET, DAYTIME, CHARGEN] {
         stack.listen(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), 256)?;
     }
     let stop = Arc::new(AtomicBool::new(false));

@@ -281,6 +281,15 @@ fn data_that_came_before_are_reported_once() {
     assert_eq!(bench.turn()[0].sack, []);
 }
 
+/// A block of no octets would be none.
+#[test]
+fn a_fin_that_came_before_is_reported_as_the_octet_it_takes() {
+    let mut bench = with_sack();
+    bench.recv(&seg("A", 1, 1).payload(1000));
+    bench.recv(&seg("FA", 1001, 1));
+    assert_eq!(bench.recv(&seg("FA", 1001, 1))[0].sack, [(1001, 1002)]);
+}
+
 #[test]
 fn early_data_that_come_again_are_reported_before_the_block_that_has_them() {
     let mut bench = with_sack();

@@ -549,7 +549,7 @@ impl<F: Frame> Connection<F> {
             let old = (segment.seq + segment.sequence_len()).at_or_before(self.receiver.nxt);
             if old {
                 context.counters.duplicates += 1;
-                self.receiver.note_duplicate(segment.seq, segment.payload_len);
+                self.receiver.note_duplicate(segment.seq, segment.sequence_len());
             } else {
                 context.counters.out_of_window += 1;
             }

@@ -115,6 +115,8 @@ struct Repeats {
     sent: VecDeque<(Instant, SeqNumber)>,
     /// Acknowledgments of what was sent again at this time or later are no proof of its arrival.
     believed_before: Instant,
+    /// The same of what is only reported.
+    aged_before: Instant,
     /// RACK.dsack_round.
     twice_round: Option<SeqNumber>,
 }
@@ -154,11 +156,31 @@ impl Rack {
         }
     }
 
-    /// A record was delivered for the first time (section 6.2 steps 2 and 3).
+    /// A record was acknowledged that no block had reported (section 6.2 steps 2 and 3).
     #[inline]
     pub(super) fn deliver(&mut self, sent_at: Instant, end: SeqNumber, again: bool) {
+        self.arrived(sent_at, end, again, |repeats| repeats.believed_before);
+    }
+
+    /// A block reports a record.
+    ///
+    /// Its echo says nothing, whatever section 6.2 step 2 has: above a hole it is that of what came
+    /// before the hole (RFC 7323 section 4.3). Else the answer to a probe would show no loss.
+    #[inline]
+    pub(super) fn report(&mut self, sent_at: Instant, end: SeqNumber, again: bool) {
+        self.arrived(sent_at, end, again, |repeats| repeats.aged_before);
+    }
+
+    #[inline]
+    fn arrived(
+        &mut self,
+        sent_at: Instant,
+        end: SeqNumber,
+        again: bool,
+        believed_before: impl Fn(&Repeats) -> Instant,
+    ) {
         if again {
-            if self.repeats.as_ref().is_none_or(|repeats| sent_at >= repeats.believed_before) {
+            if self.repeats.as_ref().is_none_or(|repeats| sent_at >= believed_before(repeats)) {
                 return;
             }
         } else if end.before(self.fack) {
@@ -569,7 +591,9 @@ impl<F: Frame> Connection<F> {
         let least_ns = self.sender.rack.least_rtt_ns().unwrap_or(0);
         let by_age_ns = (now.as_nanos() + 1).saturating_sub(least_ns);
         let by_echo = self.timestamps.map_or(NEVER, |state| state.echoed_before(now));
-        self.sender.rack.repeats().believed_before = by_echo.min(Instant::from_nanos(by_age_ns));
+        let by_age = Instant::from_nanos(by_age_ns);
+        let repeats = self.sender.rack.repeats();
+        (repeats.believed_before, repeats.aged_before) = (by_echo.min(by_age), by_age);
     }
 }
 

@@ -261,7 +261,7 @@ impl<F: Frame> Sender<F> {
                 }
                 record.sacked = true;
                 reported += record.len;
-                self.rack.deliver(record.sent_at, record.end(), record.retransmitted);
+                self.rack.report(record.sent_at, record.end(), record.retransmitted);
                 if index < self.resend {
                     self.sacked += record.len;
                     self.lost -= if record.lost { record.len } else { 0 };

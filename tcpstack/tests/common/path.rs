@@ -1,5 +1,5 @@
-//! Two hosts and a router between them, whose link to the second host is the bottleneck: bulk
-//! flows from the first host to the second, and how fast they are.
+//! A host, a router whose link is the bottleneck, and a server or two behind it: bulk flows from the
+//! host to the servers, and how fast they are.
 
 use core::time::Duration;
 
@@ -12,15 +12,14 @@ use tcpstack::time::Instant;
 
 const PORT: u16 = 4791;
 
-/// The hosts look at their ports this often: what comes meanwhile is a burst.
-const POLL: Duration = Duration::from_micros(20);
-
 /// What the path is like.
 #[derive(Clone, Copy, Debug)]
 pub struct PathPlan {
     pub seed: u64,
     /// Bits a second.
     pub bandwidth: u64,
+    /// The same of the host's own link; where it is no faster the queue is the host's own.
+    pub host: u64,
     pub rtt: Duration,
     /// Loss of data segments, in parts per million.
     pub loss_ppm: u32,
@@ -28,6 +27,10 @@ pub struct PathPlan {
     pub queue: usize,
     pub mark_above: Option<usize>,
     pub mtu: usize,
+    /// The hosts look at their ports this often: what comes meanwhile is a burst.
+    pub poll: Duration,
+    /// Round trip to a second server, behind the same bottleneck; not less than `rtt / 2`.
+    pub far: Option<Duration>,
 }
 
 impl PathPlan {
@@ -42,11 +45,14 @@ impl Default for PathPlan {
         Self {
             seed: 1,
             bandwidth: 1_000_000_000,
+            host: 10_000_000_000,
             rtt: Duration::from_millis(20),
             loss_ppm: 0,
             queue: 1_250_000,
             mark_above: None,
             mtu: 1500,
+            poll: Duration::from_micros(20),
+            far: None,
         }
     }
 }
@@ -55,6 +61,8 @@ impl Default for PathPlan {
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     pub client: ConnectionId,
+    /// The stack that it goes to.
+    pub host: usize,
     pub server: ConnectionId,
     pub received: u64,
     /// Octets that the application still has to send.
@@ -63,8 +71,9 @@ pub struct Flow {
 
 pub struct Path {
     pub wire: Wire,
-    pub devices: [SimDevice; 2],
-    pub stacks: [Stack<SimDevice>; 2],
+    pub devices: Vec<SimDevice>,
+    /// The host's, then the servers'.
+    pub stacks: Vec<Stack<SimDevice>>,
     pub now: Instant,
     pub flows: Vec<Flow>,
     plan: PathPlan,
@@ -89,27 +98,33 @@ impl Path {
     pub fn new(plan: PathPlan, config: &StackConfig) -> Self {
         let delay = plan.rtt / 2;
         let wire = Wire::new(plan.seed, Faults { delay, ..Faults::default() });
-        let devices = [0, 1].map(|index| {
-            let mut port = PortConfig::new(index).mtu(plan.mtu);
+        let hosts: u8 = if plan.far.is_some() { 3 } else { 2 };
+        let (mut devices, mut stacks) = (Vec::new(), Vec::new());
+        for host in 0..hosts {
+            let mut port = PortConfig::new(host).mtu(plan.mtu);
             (port.data_frames, port.receive_frames, port.receive_ring) = (32_768, 32_768, 8192);
             port.control_frames = 8192;
-            wire.add_port(port)
-        });
-        let stacks = [0, 1].map(|host: u8| {
-            let capabilities = devices[usize::from(host)].capabilities().clone();
-            let mut stack = Stack::new(config.clone(), &capabilities, [host + 1; 32]);
+            let device = wire.add_port(port);
+            let mut stack = Stack::new(config.clone(), &device.capabilities().clone(), [host + 1; 32]);
             let address = IpCidr::new([192, 0, 2, host + 1].into(), 24).unwrap();
             stack.interface_mut().add_address(address).unwrap();
-            stack
-        });
+            devices.push(device);
+            stacks.push(stack);
+        }
         let mut path = Self { wire, devices, stacks, now: Instant::ZERO, flows: Vec::new(), plan };
         path.run(Duration::from_secs(2));
-        path.stacks[1].listen(([192, 0, 2, 2], PORT).into(), 16).unwrap();
+        for host in 1..hosts {
+            let socket = ([192, 0, 2, host + 1], PORT).into();
+            path.stacks[usize::from(host)].listen(socket, 16).unwrap();
+        }
+        if let Some(far) = plan.far {
+            path.wire.set_port_faults(2, Faults { delay: far - delay, ..Faults::default() });
+        }
         path.wire.set_port_faults(
             0,
             Faults {
                 delay,
-                bandwidth: Some(10_000_000_000),
+                bandwidth: Some(plan.host),
                 bottleneck: Some(Bottleneck {
                     bandwidth: plan.bandwidth,
                     queue: plan.queue,
@@ -124,18 +139,24 @@ impl Path {
 
     /// Opens a flow that always has something to send.
     pub fn add_flow(&mut self) -> usize {
-        let client = self.stacks[0].connect(([192, 0, 2, 2], PORT).into(), None, self.now).unwrap();
+        self.add_flow_to(1)
+    }
+
+    /// Opens one to the server whose stack has this number.
+    pub fn add_flow_to(&mut self, host: usize) -> usize {
+        let address = [192, 0, 2, u8::try_from(host).unwrap() + 1];
+        let client = self.stacks[0].connect((address, PORT).into(), None, self.now).unwrap();
         let mut server = None;
         for _ in 0..10_000 {
             self.turn();
             while self.stacks[0].next_event().is_some() {}
-            while let Some((id, events)) = self.stacks[1].next_event() {
+            while let Some((id, events)) = self.stacks[host].next_event() {
                 if events.contains(Events::ACCEPTED) {
                     server = Some(id);
                 }
             }
             if let Some(server) = server {
-                self.flows.push(Flow { client, server, received: 0, left: u64::MAX });
+                self.flows.push(Flow { client, host, server, received: 0, left: u64::MAX });
                 return self.flows.len() - 1;
             }
             self.jump(self.now + Duration::from_secs(1));
@@ -183,8 +204,9 @@ impl Path {
                 }
             }
         }
-        let [client, server] = &mut self.stacks;
+        let [client, servers @ ..] = &mut self.stacks[..] else { unreachable!("a host and a server") };
         for flow in &mut self.flows {
+            let server = &mut servers[flow.host - 1];
             while let Some(frame) = server.receive_payload(flow.server) {
                 let octets = frame.bytes().len();
                 flow.received += u64::try_from(octets).unwrap();
@@ -208,7 +230,8 @@ impl Path {
     pub fn jump(&mut self, limit: Instant) {
         let next = self.stacks.iter().filter_map(|stack| stack.poll_at(self.now));
         let next = next.chain(self.wire.next_delivery()).min().unwrap_or(limit);
-        self.now = next.max(self.now + POLL).min(limit.max(self.now + POLL));
+        let soonest = self.now + self.plan.poll;
+        self.now = next.max(soonest).min(limit.max(soonest));
     }
 }
 

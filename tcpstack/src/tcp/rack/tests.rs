@@ -68,7 +68,7 @@ fn an_answer_too_early_for_a_repetition_is_no_proof_of_it() {
         send_at(&mut sender, &mut frames, &[0, 0, 0]);
         sender.urgent = Urgent::Tail;
         assert!(send(&mut sender, &mut frames, 0, at_us(200), None).is_some());
-        sender.rack.repeats().believed_before = at_us(believed);
+        sender.rack.repeats().aged_before = at_us(believed);
         report(&mut sender, 2, 3);
         assert_eq!(sender.judge_by_time(100 * US, at_us(300)), found);
     }
@@ -157,7 +157,8 @@ proptest! {
             // What goes in one turn goes in the order of the numbers.
             now += Duration::from_nanos(1);
             sender.rack.fack = sender.sacked_to;
-            sender.rack.repeats().believed_before = now;
+            let repeats = sender.rack.repeats();
+            (repeats.believed_before, repeats.aged_before) = (now, now);
             match step {
                 Step::Queue(len) => queue(&mut sender, &frames, len),
                 Step::Send(count) => {
