@@ -88,7 +88,7 @@ fn check(conversation: &Conversation, ipv6: bool, mtu: usize) {
             edge = end;
         }
     }
-    assert!(!after.is_empty(), "nothing was sent after the search");
+    assert!(after.len() > 50, "{} segments after the search", after.len());
     let longest = after.iter().map(|data| data.packet_len).max().expect("some");
     assert!(longest <= mtu && longest + longest / 16 >= mtu, "{longest} of {mtu}");
     for data in after {
@@ -97,16 +97,16 @@ fn check(conversation: &Conversation, ipv6: bool, mtu: usize) {
 }
 
 fn setup(ipv6: bool) -> Setup {
-    Setup { ipv6, operations: 200, ..Setup::new(link()) }
+    Setup { ipv6, operations: 500, ..Setup::new(link()) }
 }
 
 #[test]
 fn a_path_that_swallows_long_segments_from_some_moment_on() {
-    with_seeds(40, |seed| {
+    with_seeds(20, |seed| {
         let ipv6 = seed % 2 == 1;
         let mtu = mtu(seed, ipv6);
         let mut conversation = Conversation::new(seed, &setup(ipv6));
-        conversation.world.pass(Duration::from_micros(200 + seed.wrapping_mul(131) % 2000));
+        conversation.world.pass(Duration::from_micros(200 + seed.wrapping_mul(131) % 1000));
         conversation.world.wire().set_faults(&narrow(mtu));
         conversation.complete(Duration::from_secs(10));
         check(&conversation, ipv6, mtu);
