@@ -202,7 +202,7 @@ impl Host {
         octets[36..38].copy_from_slice(&PORT.to_be_bytes());
         octets[38..42].copy_from_slice(&peer.seq.to_be_bytes());
         octets[42..46].copy_from_slice(&peer.ack.to_be_bytes());
-        octets[46] = u8::try_from((headers - 34) / 4 << 4).unwrap();
+        octets[46] = u8::try_from(((headers - 34) / 4) << 4).unwrap();
         octets[47] = flags;
         octets[48..54].copy_from_slice(&[0xff, 0xff, 0, 0, 0, 0]);
         octets[54..58].copy_from_slice(&[1, 1, 8, 10]);

@@ -70,6 +70,9 @@ pub struct StackConfig {
 
     /// Whether losses are told by time and tails are probed for, on connections with SACK (RFC 8985).
     pub rack: bool,
+    /// Whether segments become shorter when a path swallows long ones, and longer again when it
+    /// takes them (RFC 4821).
+    pub path_search: bool,
 
     /// What happens to SYNs that find no room.
     pub syn_cookies: SynCookies,
@@ -138,6 +141,7 @@ impl Default for StackConfig {
             timestamps: true,
             sack: true,
             rack: true,
+            path_search: true,
             syn_cookies: SynCookies::UnderPressure,
             source_limit: None,
             connections_max: 131_072,

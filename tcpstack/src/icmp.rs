@@ -123,8 +123,12 @@ impl Icmp {
                 _ => IcmpErrorKind::Unreachable,
             },
             Icmpv6Message::PktTooBig => {
-                let stated = usize::try_from(packet.pkt_too_big_mtu()).unwrap_or(usize::MAX);
-                IcmpErrorKind::PacketTooBig { mtu: stated.max(IPV6_MTU_MIN) }
+                let mtu = usize::try_from(packet.pkt_too_big_mtu()).unwrap_or(usize::MAX);
+                // RFC 8201 section 4: no IPv6 link is narrower, so this is nothing.
+                if mtu < IPV6_MTU_MIN {
+                    return Some(Self::Other);
+                }
+                IcmpErrorKind::PacketTooBig { mtu }
             }
             Icmpv6Message::TimeExceeded => IcmpErrorKind::TimeExceeded,
             Icmpv6Message::ParamProblem => IcmpErrorKind::ParameterProblem,

@@ -435,8 +435,13 @@ impl<D: Device> Stack<D> {
                 self.finish(index, State::SynSent, CloseReason::Refused);
             }
             IcmpErrorKind::PacketTooBig { mtu } if mtu < connection.mtu => {
-                connection.shrink_mtu(mtu);
+                connection.shrink_mtu(mtu, &self.config, now);
                 self.counters.path_mtu_reduced += 1;
+                self.interface.update_path_mtu(error.remote, mtu, now);
+                self.add_work(index);
+                self.publish(index);
+            }
+            IcmpErrorKind::PacketTooBig { mtu } if connection.refuse_probe(quoted, mtu) => {
                 self.interface.update_path_mtu(error.remote, mtu, now);
                 self.add_work(index);
             }
@@ -459,7 +464,8 @@ impl<D: Device> Stack<D> {
                 self.schedule(index);
                 return;
             }
-            Expired::Nothing | Expired::Resend => {}
+            Expired::Nothing => {}
+            Expired::Resend => self.publish(index),
             Expired::Probe => connection.send_probe(&mut egress),
             Expired::Squeeze => connection.squeeze(&mut egress),
             Expired::GiveUp(reason) => {

@@ -200,7 +200,8 @@ fn with_dctcp_each_ack_tells_exactly_what_was_marked() {
 
 /// With timestamps: what the peer echoes says which of two transmissions it answers.
 fn timed() -> Bench {
-    let config = StackConfig { timestamps: true, ..config() };
+    // The timeouts are the peer's silence here, not the path's.
+    let config = StackConfig { timestamps: true, path_search: false, ..config() };
     let mut bench = Bench::new(config);
     // A thousand octets less the option.
     bench.mss = Some(1012);

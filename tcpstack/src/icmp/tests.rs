@@ -107,7 +107,16 @@ fn the_path_mtu_is_the_stated_one_within_reason() {
     assert_eq!(of(68), Some(IcmpErrorKind::PacketTooBig { mtu: IPV4_MTU_MIN }));
     let of = |mtu: u32| kind_v6(&message_v6(2, 0, mtu.to_be_bytes(), &quoted_v6()));
     assert_eq!(of(1400), Some(IcmpErrorKind::PacketTooBig { mtu: 1400 }));
-    assert_eq!(of(100), Some(IcmpErrorKind::PacketTooBig { mtu: IPV6_MTU_MIN }));
+    assert_eq!(of(1280), Some(IcmpErrorKind::PacketTooBig { mtu: IPV6_MTU_MIN }));
+}
+
+/// RFC 8201 section 4: a router that has an IPv6 link of less is none.
+#[test]
+fn an_ipv6_path_mtu_below_the_least_is_nothing() {
+    for mtu in [0, 68, 1279_u32] {
+        let octets = message_v6(2, 0, mtu.to_be_bytes(), &quoted_v6());
+        assert_eq!(Icmp::parse_v6(&octets, &ROUTER, &US), Some(Icmp::Other), "{mtu}");
+    }
 }
 
 #[test]

@@ -89,6 +89,12 @@ impl Interface {
         }
     }
 
+    /// Largest IP packet that our own link takes.
+    #[inline]
+    pub(crate) fn link_mtu(&self) -> usize {
+        self.mtu
+    }
+
     /// Whether `addr` is on one of our networks.
     pub(super) fn is_on_link(&self, addr: IpAddr) -> bool {
         self.network_of(addr).is_some()

@@ -231,10 +231,10 @@ pub struct Outlet<'a, F: Frame> {
 }
 
 impl<F: Frame> Outlet<'_, F> {
-    /// As [`Stack::emss`].
+    /// As [`Stack::emss`]; for one record more than that when the path is to be probed with it.
     #[inline]
     pub fn emss(&self) -> usize {
-        self.connection.record_max() as usize
+        self.connection.record_offer() as usize
     }
 
     /// As [`Stack::send_room`].
@@ -257,7 +257,7 @@ impl<F: Frame> Outlet<'_, F> {
             return Err(SendError::Full(record));
         }
         let len = u32::try_from(record.bytes().len()).unwrap_or(u32::MAX);
-        if len == 0 || len > connection.emss {
+        if len == 0 || (len > connection.emss && !connection.take_probe(len)) {
             return Err(SendError::Size(record));
         }
         if record.headroom() < HEADERS_MAX - OPTIONS_MAX {

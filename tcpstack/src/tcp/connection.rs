@@ -9,6 +9,7 @@ use super::ecn::EcnState;
 use super::limit::RateLimit;
 use super::options::{Options, TIMESTAMPS_LEN, Timestamps};
 use super::pacing::Pacer;
+use super::plpmtud::PathSearch;
 use super::receiver::{EarlyBudget, Receiver, WindowBudget};
 use super::rto::Rto;
 use super::segment::HEADER_LEN;
@@ -110,6 +111,7 @@ pub(crate) struct Connection<F: Frame> {
     pub(crate) keepalive: Option<KeepaliveTimes>,
     /// USER TIMEOUT: R2 of what is unacknowledged.
     pub(crate) user_timeout: Millis,
+    pub(crate) search: PathSearch,
     /// The MSS that the peer announced.
     pub(crate) mss_peer: u32,
     /// The MSS that we announce.
@@ -277,6 +279,7 @@ impl<F: Frame> Connection<F> {
             sent_at: now,
             recovery_at: now,
             emss: mss_local,
+            search: PathSearch::new(),
             mss_peer: mss_default(local.ip()),
             mss_local,
             timestamps: config.timestamps.then_some(TimestampState {
@@ -393,19 +396,6 @@ impl<F: Frame> Connection<F> {
         self.syn_due = false;
     }
 
-    /// Takes a smaller path MTU into account (RFC 1191, RFC 8201).
-    pub(crate) fn shrink_mtu(&mut self, mtu: usize) {
-        self.mtu = mtu;
-        let emss = self.emss_for(mtu);
-        if emss >= self.emss {
-            return;
-        }
-        self.emss = emss;
-        self.congestion.shrink_mss(emss);
-        // Whatever is in flight was too big or will be: send it again, cut anew.
-        self.sender.resend_all();
-    }
-
     /// Octets that may be queued now; zero or at least one full record.
     // req 9293-3.8.6-2: a window that shrank leaves no room, not a negative one.
     #[inline]
@@ -472,12 +462,10 @@ impl<F: Frame> Connection<F> {
         }
     }
 
-    // req 9293-3.7.1-4
-    fn emss_for(&self, mtu: usize) -> u32 {
+    /// Octets of the options of each segment.
+    pub(super) fn options_len(&self) -> u32 {
         let options = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
-        let options = u32::try_from(options).expect("a header's options");
-        let mss = self.mss_peer.min(mss_of(mtu, self.local.ip()));
-        mss.saturating_sub(options).max(EMSS_MIN)
+        u32::try_from(options).expect("a header's options")
     }
 }
 

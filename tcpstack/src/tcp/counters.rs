@@ -109,5 +109,13 @@ counters! {
         icmp_soft_errors,
         /// Path MTU reductions taken from ICMP.
         path_mtu_reduced,
+        /// Times that segments became shorter because long ones got lost again and again.
+        black_holes,
+        /// Segments sent to see whether the path takes their length.
+        path_probes,
+        /// Those that arrived: the path takes longer segments than it was believed to.
+        path_probes_passed,
+        /// Those that were lost.
+        path_probes_lost,
     }
 }

@@ -14,6 +14,7 @@
 //! | `congestion` | the congestion window (RFC 5681, 6582, 6937, 9438, 8257, 9406) |
 //! | `ecn` | congestion marks (RFC 3168) |
 //! | `pacing` | a window over its round trip |
+//! | `plpmtud` | black holes, and how long segments may be (RFC 4821, RFC 8899) |
 //! | `isn` | initial sequence numbers and ephemeral ports (RFC 6528, RFC 6056) |
 //! | `rack` | losses told by time, and probes of the tail (RFC 8985) |
 //! | `half_open`, `cookie` | connections of which only a SYN has come, and SYN cookies (RFC 4987) |
@@ -32,6 +33,7 @@ pub(crate) mod isn;
 pub(crate) mod limit;
 pub(crate) mod output;
 pub(crate) mod pacing;
+mod plpmtud;
 mod rack;
 pub(crate) mod receiver;
 pub(crate) mod sender;

@@ -86,6 +86,9 @@ impl<F: Frame> Connection<F> {
             State::SynSent | State::SynReceived => return self.send_syn(egress),
             _ => {}
         }
+        if self.search.is_on() && egress.config.path_search {
+            self.search_path(egress.interface.link_mtu(), egress.now, egress.counters);
+        }
         let progress = self.send_records(egress);
         self.congestion.used(self.sender.una, self.sender.nxt, self.sender.flight());
         if progress == Progress::Done && self.sender.fin_is_next() && !self.send_fin(egress) {
@@ -118,6 +121,7 @@ impl<F: Frame> Connection<F> {
     pub(crate) fn squeeze<D: Device<Frame = F>>(&mut self, egress: &mut Egress<'_, D>) {
         let Some(index) = self.sender.first_unsent() else { return };
         let room = self.sender.wnd.saturating_sub(self.sender.flight());
+        self.search.cancel();
         if room > 0 && room < self.sender.record(index).len && !self.sender.split(index, room, egress.device)
         {
             egress.counters.no_frame += 1;
@@ -177,8 +181,9 @@ impl<F: Frame> Connection<F> {
             if egress.out.room() == 0 {
                 return Progress::Again;
             }
-            // The path's MTU shrank after the record was made.
+            // The path's MTU shrank after the record was made, or the record is a probe of it.
             if self.sender.record(index).len > self.emss
+                && !self.goes_whole(index, egress.counters)
                 && !self.sender.split(index, self.emss, egress.device)
             {
                 egress.counters.no_frame += 1;

@@ -376,7 +376,7 @@ impl<F: Frame> Sender<F> {
         self.sacked > 0 || self.rack.repeating || self.rack.deadline != NEVER
     }
 
-    fn lose(&mut self, index: usize) {
+    pub(super) fn lose(&mut self, index: usize) {
         let record = &mut self.records[index];
         record.lost = true;
         let (seq, len) = (record.seq, record.len);
@@ -410,7 +410,7 @@ impl<F: Frame> Sender<F> {
     }
 
     /// The first record that ends after `seq`; SND.UNA may lie in the middle of it.
-    fn index_of(&self, seq: SeqNumber) -> usize {
+    pub(super) fn index_of(&self, seq: SeqNumber) -> usize {
         self.records.partition_point(|record| record.end().at_or_before(seq))
     }
 
@@ -438,7 +438,7 @@ impl<F: Frame> Connection<F> {
         if self.sender.has_suspects() {
             self.judge(now, counters);
         }
-        self.sender.lost > 0
+        self.sender.lost > 0 && !self.only_probe_lost()
     }
 
     /// A D-SACK came.
@@ -546,7 +546,7 @@ impl<F: Frame> Connection<F> {
         self.judge(now, counters);
         self.rto_at = now + self.rto.value();
         self.timer = Timer::Retransmit(self.rto_at);
-        if self.sender.lost > 0 && !self.congestion.in_recovery() {
+        if self.sender.lost > 0 && !self.only_probe_lost() && !self.congestion.in_recovery() {
             let flight = self.flight(octets, 0, now);
             let response = self.congestion.duplicate(flight, true);
             self.respond(response, false, now, counters);

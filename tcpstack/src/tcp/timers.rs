@@ -175,6 +175,9 @@ impl<F: Frame> Connection<F> {
                 give_up_at = (self.sender.wnd > 0).then(|| since + timeout);
                 let flight = self.flight(self.sender.flight(), 0, now);
                 self.congestion.timeout(flight, self.retries > 0);
+                if config.path_search {
+                    self.suspect_black_hole(config, counters);
+                }
                 if self.sender.rack.on {
                     self.rack_time_out(now);
                 } else {

@@ -333,7 +333,7 @@ impl Congestion {
     }
 
     /// The path takes only smaller segments now.
-    pub fn shrink_mss(&mut self, mss: u32) {
+    pub fn set_mss(&mut self, mss: u32) {
         self.window.mss = mss;
     }
 
