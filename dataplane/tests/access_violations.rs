@@ -91,7 +91,7 @@ fn with_wrong_key(stag: Stag) -> (Stag, u64) {
     (Stag(stag.0 ^ 1), 0)
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-1, 5040-6.2.1-4, 5040-7-2
 #[test]
 fn a_write_to_no_stag() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::InvalidStag);

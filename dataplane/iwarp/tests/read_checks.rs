@@ -105,6 +105,7 @@ mod read_requests {
         }
     }
 
+    // proves 5040-5.5-7
     #[test]
     fn a_request_may_come_in_segments() {
         let mut rig = Rig::responder();
@@ -122,7 +123,7 @@ mod read_requests {
         rig.assert_terminates(DdpError::InvalidOffset(Queue::ReadRequest), code);
     }
 
-    // proves 5040-6.1-5, 5040-5.2.2-3, 5040-8.1.1-13, 5042-6.4.3.3-2
+    // proves 5040-6.1-2, 5040-6.1-5, 5040-5.2.1-3, 5040-5.2.2-3, 5040-8.1.1-13, 5042-6.4.3.3-2
     #[test]
     fn more_reads_than_ird_are_refused() {
         let mut rig = Rig::responder();
@@ -138,7 +139,7 @@ mod read_requests {
         rig.assert_terminates(DdpError::NoBuffer(Queue::ReadRequest), code);
     }
 
-    // proves 5040-5.2.1-13
+    // proves 5040-5.2.1-3, 5040-5.2.1-4, 5040-5.2.1-13
     #[test]
     fn an_answered_read_makes_room_for_another() {
         let mut rig = Rig::responder();
@@ -181,6 +182,7 @@ mod read_responses {
         TerminateCode::Tagged(code)
     }
 
+    // proves 5040-5.2-1
     #[test]
     fn unsolicited() {
         let mut rig = Rig::responder();

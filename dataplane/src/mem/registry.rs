@@ -96,6 +96,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the region is not within its buffer, or the table is full.
+    // req 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.2-2
     pub fn register(
         &mut self,
         domain: ProtectionDomain,
@@ -120,6 +121,7 @@ impl Registry {
 
     /// Withdraws a registration; no octet of it is placed or read afterwards. False when there
     /// is none of this STag.
+    // req 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.1-7
     pub fn deregister(&mut self, stag: Stag) -> bool {
         let slot = self.slot_of(stag);
         if self.slots[slot].as_ref().is_none_or(|it| it.stag != stag) {
@@ -142,6 +144,7 @@ impl Registry {
     }
 
     /// An STag for a slot: random but for the slot's bits, never 0.
+    // req 5040-8.1.1-9, 5040-8.1.1-10
     fn name(&mut self, slot: u32) -> Stag {
         let slot_mask = u32::try_from(self.slots.len() - 1).expect("at most 2^24 slots");
         loop {
@@ -178,6 +181,7 @@ impl Registry {
         if !allowed {
             return Err(AccessError::AccessRights);
         }
+        // req 5040-8.1.1-4
         let end = offset.checked_add(len as u64).ok_or(AccessError::OffsetWrap)?;
         if end > found.region.len as u64 {
             return Err(AccessError::BaseOrBounds);
@@ -196,6 +200,7 @@ impl Registry {
             Scope::Domain => true,
             Scope::Stream(stream) => stream == who.stream,
         };
+        // req 5040-8.1.1-2, 5040-8.1.1-3
         if found.domain != who.domain || !in_scope {
             return Err(AccessError::NotAssociated);
         }
@@ -272,6 +277,7 @@ mod tests {
         registry.register(WHO.domain, Scope::Domain, region(100), rights).unwrap()
     }
 
+    // proves 5040-8.1.1-5
     #[test]
     fn placed_octets_are_in_the_buffer_where_the_offset_says() {
         let mut registry = registry(4);
@@ -286,6 +292,7 @@ mod tests {
         assert_eq!(&out, b"ab");
     }
 
+    // proves 5040-8.1.1-4
     #[test]
     fn bounds_are_those_of_the_region_not_of_the_buffer() {
         let mut registry = registry(4);
@@ -301,6 +308,7 @@ mod tests {
         assert_eq!(check(u64::MAX - 4, 4), Err(AccessError::BaseOrBounds));
     }
 
+    // proves 5040-8.1.1-6
     #[test]
     fn each_operation_needs_its_own_right() {
         let mut registry = registry(8);
@@ -316,6 +324,7 @@ mod tests {
         assert_eq!(check(Operation::RemoteWrite, read), denied);
     }
 
+    // proves 5040-8.1.1-2, 5040-8.1.1-3
     #[test]
     fn other_domains_and_streams_are_refused() {
         let mut registry = registry(4);
@@ -330,6 +339,7 @@ mod tests {
         assert_eq!(as_other(Accessor { stream: StreamId(8), ..WHO }), Err(AccessError::NotAssociated));
     }
 
+    // proves 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.1-7, 5040-8.1.2-2
     #[test]
     fn a_stag_is_dead_after_deregistration_and_its_slot_gets_another() {
         let mut registry = registry(1);
@@ -361,6 +371,7 @@ mod tests {
         assert!(registry.deregister(stag));
     }
 
+    // proves 5040-8.1.1-9, 5040-8.1.1-10
     #[test]
     fn stags_are_sparse_and_differ_by_seed() {
         let mut one = Registry::new(1024, [1; 32]);

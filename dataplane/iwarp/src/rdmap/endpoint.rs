@@ -90,7 +90,7 @@ impl Endpoint {
         let rtr = negotiated.rtr;
         // The RTR indication may be a Read although none were negotiated (RFC 6581 section 9.1).
         let rtr_reads = usize::from(rtr == Some(RtrKind::Read));
-        // req 5040-6.1-2, 5040-6.1-3
+        // req 5040-6.1-2, 5040-6.1-3, 5040-8.1.1-13
         let ord = usize::from(negotiated.ord);
         let ird = usize::from(negotiated.ird).max(rtr_reads);
         // req 5044-7.1.2-12
@@ -110,8 +110,10 @@ impl Endpoint {
             sends: SendQueue::new(send_depth),
             receives: ReceiveQueue::new(receive_depth),
             reads: OutboundReads::new(ord.min(send_depth) + rtr_reads),
+            // req 5040-8.1.2-7
             peer_reads: InboundReads::new(ird),
             terminate_in: TerminateReceiver::new(),
+            // req 5040-8.1.1-11, 5040-8.1.1-12, 5040-8.1.2-5
             completions: CompletionQueue::new(send_depth + receive_depth),
         }
     }
@@ -205,7 +207,7 @@ impl Endpoint {
     }
 
     /// Whether nothing more will be sent, so that the LLP may be closed.
-    // req 5040-6.2.1-4, 5040-7-1, 5040-7-2, 5041-6.2-1: it is closed in order even after an error.
+    // req 5040-6.2.1-4, 5040-7-2, 5041-6.2-1: it is closed in order even after an error.
     pub(crate) fn is_drained(&self) -> bool {
         match self.phase {
             Phase::Operating | Phase::Terminating(_) => false,

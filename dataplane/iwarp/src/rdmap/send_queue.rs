@@ -58,6 +58,7 @@ impl SendQueue {
         completions: &CompletionQueue,
     ) -> Result<(), PostError> {
         let len = sg_list::length(&request.sg_list).ok_or(PostError::BadSgList)?;
+        // req 5040-5.2.1-10
         if matches!(request.operation, SendOperation::Read { .. }) && request.sg_list.len() != 1 {
             return Err(PostError::BadSgList);
         }

@@ -149,8 +149,10 @@ impl Endpoint {
         ulpdu: &mut [u8],
         memory: &M,
     ) -> Result<(), AccessError> {
+        // req 5040-3.1-1, 5040-6.1-1
         let header_len = plan.header.emit(ulpdu, self.version);
         let payload = &mut ulpdu[header_len..];
+        // req 5040-4.2-1
         match plan.message {
             Message::Rtr(RtrKind::Read) => payload.copy_from_slice(&rtr_read().emit()),
             Message::Rtr(RtrKind::Send | RtrKind::Write) => {}
@@ -230,6 +232,7 @@ impl Endpoint {
         if let Some(kind) = outgoing.rtr {
             return Some(Message::Rtr(kind));
         }
+        // req 5040-5.5-8, 5040-5.5-14: what arrives meanwhile does not wait for the Response.
         let request = self.request_is_ready();
         if !self.peer_reads.is_empty() && (outgoing.response_turn || !request) {
             return Some(Message::Response);
@@ -238,7 +241,7 @@ impl Endpoint {
     }
 
     /// Whether the next posted request may be sent now. Later ones wait with it.
-    // req 5040-5.5-9, 5040-5.1-6, 5040-5.2.1-8, 5040-5.3-8
+    // req 5040-5.5-9, 5040-5.1-6, 5040-5.1-7, 5040-5.2.1-8, 5040-5.3-8
     #[inline]
     fn request_is_ready(&self) -> bool {
         let Some(entry) = self.sends.next() else { return false };
@@ -284,7 +287,7 @@ impl Endpoint {
                 }
                 (header, cut)
             }
-            // req 5040-5.1-1, 5040-5.1-2, 5040-5.1-8, 5040-5.1-9
+            // req 5040-5.1-1, 5040-5.1-2, 5040-5.1-5, 5040-5.1-8, 5040-5.1-9
             SendOperation::Write { stag, offset } => {
                 let cut = cut(entry.len, progress, mulpdu, HEADER_LEN_TAGGED);
                 // req 5041-5.2-6, 5041-5.2-7
@@ -315,12 +318,12 @@ impl Endpoint {
         Some((self.untagged(Opcode::Terminate, 0, QUEUE_TERMINATE, 1, true), cut))
     }
 
-    // req 5040-4.1-4, 5040-4.1-6, 5041-4.2-5, 5041-4.2-7, 5041-4.2-9, 5041-4.2-10
+    // req 5040-4.1-1, 5040-4.1-4, 5040-4.1-6, 5041-4.2-5, 5041-4.2-7, 5041-4.2-9, 5041-4.2-10
     fn tagged(&self, opcode: Opcode, stag: Stag, offset: u64, last: bool) -> Header {
         Header::Tagged { last, ulp_control: opcode.control(self.version), stag, offset }
     }
 
-    // req 5040-4.1-4, 5040-4.1-6, 5041-4.3-6, 5041-4.3-7, 5041-4.3-11, 5041-4.3-12
+    // req 5040-4.1-1, 5040-4.1-4, 5040-4.1-6, 5041-4.3-6, 5041-4.3-7, 5041-4.3-11, 5041-4.3-12
     fn untagged(&self, opcode: Opcode, ulp_word: u32, queue: u32, msn: u32, last: bool) -> Header {
         let ulp_control = opcode.control(self.version);
         // req 5041-4.3-13
@@ -418,6 +421,7 @@ const fn rtr_read() -> ReadRequest {
 }
 
 /// A posted Read's header; none for other requests.
+// req 5040-4.4-3, 5040-4.4-4, 5040-5.2.1-12, 5040-5.2.1-14
 fn read_request(request: &SendRequest) -> Option<ReadRequest> {
     let SendOperation::Read { stag, offset } = request.operation else { return None };
     let sink = request.sg_list.first()?;

@@ -189,6 +189,14 @@ impl Rig {
 
     /// The next FPDU that the Stream sends, if any.
     pub(crate) fn next_sent(&mut self) -> Option<Sent> {
+        let octets = self.next_ulpdu()?;
+        let header = Header::parse(&octets, Version::Ietf).unwrap();
+        let opcode = Opcode::parse_control(header.ulp_control(), Version::Ietf).unwrap();
+        Some(Sent { header, opcode, payload: octets[header.len()..].to_vec() })
+    }
+
+    /// The ULPDU of the next FPDU that the Stream sends, if any.
+    pub(crate) fn next_ulpdu(&mut self) -> Option<Vec<u8>> {
         let mut out = vec![0xee; EMSS];
         let ready = self.stream.has_output();
         let len = self.stream.build(&mut out, EMSS, &self.memory);
@@ -198,9 +206,7 @@ impl Rig {
         let ulpdu = self.deframer.next().expect("what a Stream sends is valid")?;
         let mut octets = vec![0; ulpdu.len()];
         ulpdu.gather(0, &mut octets);
-        let header = Header::parse(&octets, Version::Ietf).unwrap();
-        let opcode = Opcode::parse_control(header.ulp_control(), Version::Ietf).unwrap();
-        Some(Sent { header, opcode, payload: octets[header.len()..].to_vec() })
+        Some(octets)
     }
 
     /// Everything that the Stream sends now.
