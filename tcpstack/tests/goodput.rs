@@ -99,8 +99,8 @@ fn goodput(row: &Row, loss_ppm: u32, congestion: CongestionControl) -> u64 {
         // It has settled when it has answered some losses; where there are many more of them are cheap.
         let losses = match loss_ppm {
             0 => 0,
-            1..1000 => 3,
-            ..10_000 => 8,
+            1..=999 => 3,
+            1000..=9999 => 8,
             _ => 60,
         };
         watch(&mut path, span / 2, losses / 3);

@@ -61,7 +61,7 @@ fn a_handshake_agrees_on_all_options() {
         assert_eq!(info.emss, 1460 - 12);
         assert!(info.srtt.is_some());
     }
-    assert_eq!(world.hosts[1].stack.info(server).unwrap().snd_wnd, 1 << 20);
+    assert_eq!(world.hosts[1].stack.info(server).unwrap().snd_wnd, config().receive_window_initial);
     assert!(world.take_events(0, client).contains(Events::CONNECTED | Events::WRITABLE));
     assert!(world.take_events(1, server).contains(Events::ACCEPTED | Events::WRITABLE));
     release(&mut world, [client, server]);

@@ -150,7 +150,8 @@ fn a_silly_mss_is_not_followed_to_the_bottom() {
 // proves 9293-3.1-2
 #[test]
 fn the_window_is_scaled_only_when_both_say_so() {
-    let config = StackConfig { receive_window: 1 << 20, ..plain() };
+    let window = 1 << 20;
+    let config = StackConfig { receive_window: window, receive_window_initial: window, ..plain() };
     let mut bench = Bench::established_with(config.clone(), |bench| bench.scale = Some(3));
     bench.recv(&seg("A", 1, 1).window(1000));
     assert_eq!(bench.stack.info(bench.id()).unwrap().snd_wnd, 8000);

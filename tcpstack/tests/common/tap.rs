@@ -54,8 +54,7 @@ impl Tap {
         Self { inner, watches: BTreeMap::new(), flight_max: 0, resets_sent: 0 }
     }
 
-    fn sent(&mut self, frame: &SimFrame) {
-        let Some(seen) = see(frame.bytes()) else { return };
+    fn sent(&mut self, seen: &Seen) {
         let watch = self.watches.entry((seen.source, seen.destination)).or_default();
         if seen.syn {
             watch.scale_local = seen.scale;
@@ -129,10 +128,13 @@ impl Device for Tap {
     }
 
     fn transmit_burst(&mut self, frames: &mut Burst<SimFrame>) {
-        for frame in frames.iter() {
-            self.sent(frame);
-        }
+        let offered: Vec<_> = frames.iter().map(|frame| see(frame.bytes())).collect();
         self.inner.transmit_burst(frames);
+        // What the device did not take is offered again.
+        let taken = offered.len() - frames.len();
+        for seen in offered.into_iter().take(taken).flatten() {
+            self.sent(&seen);
+        }
     }
 
     fn allocate(&mut self) -> Option<SimFrame> {
