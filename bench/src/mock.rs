@@ -298,7 +298,8 @@ impl World {
                 let error = ConnectError::Rejected;
                 self.hosts[1 - side].events.push_back(Event::ConnectFailed { token, error, private_data });
             }
-            Command::Register { token, region, rights, .. } => {
+            Command::Register { token, region, rights, .. }
+            | Command::RegisterForStream { token, region, rights, .. } => {
                 let host = &mut self.hosts[side];
                 host.stags += 1;
                 let stag = Stag(host.stags << 8 | u32::try_from(side).unwrap() << 31);
