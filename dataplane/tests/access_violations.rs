@@ -91,7 +91,7 @@ fn with_wrong_key(stag: Stag) -> (Stag, u64) {
     (Stag(stag.0 ^ 1), 0)
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6, 5041-3-12, 5041-4.2-6
 #[test]
 fn a_write_to_no_stag() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::InvalidStag);
@@ -104,7 +104,7 @@ fn a_write_without_the_right() {
     write_is_refused(DOMAIN, rights, |stag| (stag, 0), code, AccessError::AccessRights);
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6, 5041-8.3.1-4, 5042-6.2.1-1
 #[test]
 fn a_write_out_of_bounds() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::BaseOrBounds);
@@ -113,14 +113,14 @@ fn a_write_out_of_bounds() {
     }
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6
 #[test]
 fn a_write_that_wraps() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::OffsetWrap);
     write_is_refused(DOMAIN, rights, |stag| (stag, u64::MAX - 10), code, AccessError::OffsetWrap);
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6, 5041-8.2-1, 5041-8.2-4, 5042-6.1.1-2
 #[test]
 fn a_write_to_another_protection_domain() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::NotAssociated);
@@ -140,6 +140,7 @@ fn a_read_without_the_right() {
     read_is_refused(DOMAIN, rights, |stag| (stag, 0), code, AccessError::AccessRights);
 }
 
+// proves 5042-6.2.1-1
 #[test]
 fn a_read_out_of_bounds() {
     let (rights, code) = (AccessRights::REMOTE, RemoteProtection::BaseOrBounds);
@@ -154,6 +155,7 @@ fn a_read_that_wraps() {
     read_is_refused(DOMAIN, rights, |stag| (stag, u64::MAX - 10), code, AccessError::OffsetWrap);
 }
 
+// proves 5041-8.3.1-2, 5042-6.1.1-2
 #[test]
 fn a_read_of_another_protection_domain() {
     let (rights, code) = (AccessRights::REMOTE, RemoteProtection::NotAssociated);
@@ -196,6 +198,7 @@ fn a_send_that_is_longer_than_the_receive() {
     });
 }
 
+// proves 5042-6.4.5-1
 #[test]
 fn an_invalidation_without_the_right() {
     with_seeds(5, |seed| {

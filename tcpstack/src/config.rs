@@ -39,6 +39,7 @@ pub struct StackConfig {
     pub resets: u32,
 
     /// Receive window of a connection, in octets; at most 1 GiB.
+    // req 5041-appendix-A-1
     pub receive_window: u32,
     /// Octets that a connection may have queued and unacknowledged; at most 1 GiB.
     pub send_buffer: u32,
