@@ -14,6 +14,7 @@ use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::wire::terminate::{RemoteProtection, TaggedBuffer, TerminateCode, UntaggedBuffer};
 use iwarp::work::{SendOperation, Status};
 use tcpstack::sim::Faults;
+use tcpstack::tcp::state::State;
 
 /// Where the memory that the peer may name begins in side 1's buffer.
 const START: usize = 64 << 10;
@@ -91,7 +92,7 @@ fn with_wrong_key(stag: Stag) -> (Stag, u64) {
     (Stag(stag.0 ^ 1), 0)
 }
 
-// proves 5041-7.1-6, 5041-3-12, 5041-4.2-6
+// proves 5041-7.1-6, 5041-4.2-6
 #[test]
 fn a_write_to_no_stag() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::InvalidStag);
@@ -259,6 +260,25 @@ fn the_error_is_the_reason_even_if_the_peer_has_closed_already() {
             1,
             "the FIN does not outrun the Terminate"
         );
+        session.assert_nothing_left();
+    });
+}
+
+/// With its only Stream, without a wait for any time limit.
+// proves 5041-3-12
+#[test]
+fn the_connection_is_closed_with_the_stream() {
+    with_seeds(5, |seed| {
+        let mut session = Session::connected(seed);
+        session.sides[0].post(0, SendOperation::Write { stag: Stag(1), offset: 0 }, 0, 1);
+        session.ends();
+        session.world.pass(Duration::from_millis(1));
+        for host in [0, 1] {
+            let stack = session.world.host(host).stack();
+            let states = stack.connections().filter_map(|id| stack.info(id)).map(|info| info.state);
+            assert!(states.into_iter().all(|state| state != State::Established), "host {host}");
+        }
+        session.sides[0].take_sends();
         session.assert_nothing_left();
     });
 }
