@@ -310,7 +310,8 @@ impl World {
                     private_data,
                 });
             }
-            Command::Register { token, region, rights, .. } => {
+            Command::Register { token, region, rights, .. }
+            | Command::RegisterForStream { token, region, rights, .. } => {
                 let host = &mut self.hosts[side];
                 host.stags += 1;
                 let stag = Stag(host.stags << 8 | u32::try_from(side).unwrap() << 31);

@@ -33,7 +33,8 @@ pub struct Token(pub u64);
 /// Sizes and protection of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairAttributes {
-    /// Its protection domain.
+    /// Its protection domain. The numbers, of 32 bits, are the application's own: the same one names
+    /// another domain elsewhere.
     pub domain: ProtectionDomain,
     /// Most send requests that are not completed.
     pub send_depth: u32,
@@ -99,12 +100,25 @@ pub enum Command {
         /// At most 512 octets for the peer's application.
         private_data: Vec<u8>,
     },
-    /// Register memory: [`Event::Registered`] or [`Event::RegisterFailed`].
+    /// Register memory for all Streams of a protection domain: [`Event::Registered`] or
+    /// [`Event::RegisterFailed`].
     Register {
         /// Comes back in the answer.
         token: Token,
-        /// The protection domain.
+        /// The protection domain, of this application's own ones.
         domain: ProtectionDomain,
+        /// The octets.
+        region: MemoryRegion,
+        /// What may be done with them.
+        rights: AccessRights,
+    },
+    /// Register memory for one Stream alone: [`Event::Registered`] or [`Event::RegisterFailed`].
+    /// When the Stream ends nobody can reach it any more, but it stays until it is withdrawn.
+    RegisterForStream {
+        /// Comes back in the answer.
+        token: Token,
+        /// The Stream's queue pair.
+        qp: QueuePairId,
         /// The octets.
         region: MemoryRegion,
         /// What may be done with them.

@@ -14,6 +14,7 @@ use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::wire::terminate::{RemoteProtection, TaggedBuffer, TerminateCode, UntaggedBuffer};
 use iwarp::work::{SendOperation, Status};
 use tcpstack::sim::Faults;
+use tcpstack::tcp::state::State;
 
 /// Where the memory that the peer may name begins in side 1's buffer.
 const START: usize = 64 << 10;
@@ -91,7 +92,7 @@ fn with_wrong_key(stag: Stag) -> (Stag, u64) {
     (Stag(stag.0 ^ 1), 0)
 }
 
-// proves 5041-7.1-1, 5040-6.2.1-4, 5040-7-2
+// proves 5041-7.1-1, 5040-6.2.1-4, 5040-7-2, 5041-7.1-6, 5041-4.2-6
 #[test]
 fn a_write_to_no_stag() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::InvalidStag);
@@ -104,7 +105,7 @@ fn a_write_without_the_right() {
     write_is_refused(DOMAIN, rights, |stag| (stag, 0), code, AccessError::AccessRights);
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6, 5041-8.3.1-4, 5042-6.2.1-1
 #[test]
 fn a_write_out_of_bounds() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::BaseOrBounds);
@@ -113,14 +114,14 @@ fn a_write_out_of_bounds() {
     }
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6
 #[test]
 fn a_write_that_wraps() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::OffsetWrap);
     write_is_refused(DOMAIN, rights, |stag| (stag, u64::MAX - 10), code, AccessError::OffsetWrap);
 }
 
-// proves 5041-7.1-1
+// proves 5041-7.1-6, 5041-8.2-1, 5041-8.2-4, 5042-6.1.1-2
 #[test]
 fn a_write_to_another_protection_domain() {
     let (rights, code) = (AccessRights::REMOTE, TaggedBuffer::NotAssociated);
@@ -140,6 +141,7 @@ fn a_read_without_the_right() {
     read_is_refused(DOMAIN, rights, |stag| (stag, 0), code, AccessError::AccessRights);
 }
 
+// proves 5042-6.2.1-1
 #[test]
 fn a_read_out_of_bounds() {
     let (rights, code) = (AccessRights::REMOTE, RemoteProtection::BaseOrBounds);
@@ -154,6 +156,7 @@ fn a_read_that_wraps() {
     read_is_refused(DOMAIN, rights, |stag| (stag, u64::MAX - 10), code, AccessError::OffsetWrap);
 }
 
+// proves 5041-8.3.1-2, 5042-6.1.1-2
 #[test]
 fn a_read_of_another_protection_domain() {
     let (rights, code) = (AccessRights::REMOTE, RemoteProtection::NotAssociated);
@@ -196,6 +199,7 @@ fn a_send_that_is_longer_than_the_receive() {
     });
 }
 
+// proves 5042-6.4.5-1
 #[test]
 fn an_invalidation_without_the_right() {
     with_seeds(5, |seed| {
@@ -256,6 +260,25 @@ fn the_error_is_the_reason_even_if_the_peer_has_closed_already() {
             1,
             "the FIN does not outrun the Terminate"
         );
+        session.assert_nothing_left();
+    });
+}
+
+/// With its only Stream, without a wait for any time limit.
+// proves 5041-3-12
+#[test]
+fn the_connection_is_closed_with_the_stream() {
+    with_seeds(5, |seed| {
+        let mut session = Session::connected(seed);
+        session.sides[0].post(0, SendOperation::Write { stag: Stag(1), offset: 0 }, 0, 1);
+        session.ends();
+        session.world.pass(Duration::from_millis(1));
+        for host in [0, 1] {
+            let stack = session.world.host(host).stack();
+            let states = stack.connections().filter_map(|id| stack.info(id)).map(|info| info.state);
+            assert!(states.into_iter().all(|state| state != State::Established), "host {host}");
+        }
+        session.sides[0].take_sends();
         session.assert_nothing_left();
     });
 }

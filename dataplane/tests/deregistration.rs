@@ -73,6 +73,7 @@ fn assert_in_order(sent: &[(u64, Status)]) {
     assert!(sent.is_sorted_by_key(|(_, status)| *status != Status::Success), "{sent:?}");
 }
 
+// proves 5041-8.3-2, 5041-8.3.1-6, 5041-8.3.1-7, 5042-6.2.2-2
 #[test]
 fn of_the_sink_of_the_peers_writes() {
     with_seeds(60, |seed| {
@@ -94,6 +95,7 @@ fn of_the_sink_of_the_peers_writes() {
     });
 }
 
+// proves 5041-8.3.1-6
 #[test]
 fn of_the_source_of_the_peers_reads() {
     with_seeds(60, |seed| {

@@ -26,6 +26,7 @@ fn a_perfect_wire() {
     });
 }
 
+// proves 5041-3-4, 5041-3-13
 #[test]
 fn loss_reordering_and_duplication_of_two_percent() {
     with_seeds(1000, |seed| {

@@ -30,6 +30,7 @@ fn a_path_that_is_narrow_from_the_begin() {
     });
 }
 
+// proves 5041-3-2, 5041-3-3
 #[test]
 fn a_path_that_becomes_narrow_under_way() {
     with_seeds(60, |seed| {

@@ -12,7 +12,7 @@ const SLOTS: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Register { buffer: usize, offset: usize, len: usize, domain: u32, stream: Option<u64>, rights: u8 },
+    Register { buffer: usize, offset: usize, len: usize, domain: u64, stream: Option<u64>, rights: u8 },
     Deregister { which: Which },
     Invalidate { which: Which, who: Accessor },
     Check { which: Which, who: Accessor, operation: Operation, offset: u64, len: u32 },
@@ -113,7 +113,7 @@ fn which() -> impl Strategy<Value = Which> {
 }
 
 fn who() -> impl Strategy<Value = Accessor> {
-    (0..2u32, 0..2u64)
+    (0..2u64, 0..2u64)
         .prop_map(|(domain, stream)| Accessor { domain: ProtectionDomain(domain), stream: StreamId(stream) })
 }
 
@@ -132,7 +132,7 @@ fn offset() -> impl Strategy<Value = u64> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (0..BUFFERS, 0..=BUFFER_LEN + 1, 0..=BUFFER_LEN + 1, 0..2u32, prop::option::of(0..2u64), any::<u8>())
+        2 => (0..BUFFERS, 0..=BUFFER_LEN + 1, 0..=BUFFER_LEN + 1, 0..2u64, prop::option::of(0..2u64), any::<u8>())
             .prop_map(|(buffer, offset, len, domain, stream, rights)| Step::Register {
                 buffer, offset, len, domain, stream, rights
             }),
@@ -230,7 +230,7 @@ fn take(step: Step, registry: &mut Registry, model: &mut Model, buffers: &[Buffe
 }
 
 proptest! {
-    // proves 5041-7.1-1
+    // proves 5041-7.1-6
     #[test]
     fn any_order_of_operations_does_what_the_model_does(
         steps in prop::collection::vec(step(), 1..120),

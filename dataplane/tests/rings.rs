@@ -35,6 +35,7 @@ fn several_applications_with_short_rings() {
 }
 
 /// Who posts and never looks for completions finds the ring full at last; nothing piles up elsewhere.
+// proves 5042-6.4.3.2-2
 #[test]
 fn an_application_that_takes_no_completions_is_stopped() {
     with_seeds(3, |seed| {

@@ -76,6 +76,7 @@ fn both_sides_disconnect_at_once() {
 }
 
 /// A disconnect says "once what was posted is sent": all of it counts that was posted before.
+// proves 5041-3-10, 5041-3-11
 #[test]
 fn what_was_posted_before_a_disconnect_is_done() {
     with_seeds(50, |seed| {
@@ -180,6 +181,7 @@ fn an_initiator_goes_away_in_each_phase() {
     });
 }
 
+// proves 5041-3-4, 5041-6.2.2-1
 #[test]
 fn a_peer_that_vanishes_amid_traffic() {
     with_seeds(30, |seed| {

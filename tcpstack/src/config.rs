@@ -41,6 +41,7 @@ pub struct StackConfig {
 
     /// Most octets of a connection's receive window, at most 1 GiB: it grows up to here as the
     /// application takes what comes, and chooses the window scale.
+    // req 5041-appendix-A-1
     pub receive_window: u32,
     /// Octets of the window that a connection begins with, if that is less.
     pub receive_window_initial: u32,

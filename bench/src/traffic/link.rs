@@ -70,7 +70,7 @@ impl Links {
                 token: Token(place.into()),
                 domain: ProtectionDomain::default(),
                 region: arena.region(),
-                rights: Arena::RIGHTS,
+                rights: Arena::rights(&leg.plan),
             });
             links.links.push(Link::Registering(arena));
         }

@@ -164,7 +164,7 @@ impl Running {
                     worker.port.to_string(),
                     worker.queue.to_string(),
                     region.stag.to_string(),
-                    region.domain.0.to_string(),
+                    format!("{}.{}", region.domain.0 >> 32, region.domain.0 & u64::from(u32::MAX)),
                     region.len.to_string(),
                     if rights.is_empty() { "local-read".to_owned() } else { rights.join(",") },
                 ]

@@ -295,6 +295,7 @@ impl Inner {
                 let stag = self.sides[side].memory.register(domain, Scope::Domain, region, rights).unwrap();
                 self.sides[side].events.push_back(Event::Registered { token, stag });
             }
+            Command::RegisterForStream { .. } => unreachable!("no service does that"),
             Command::Deregister { token, stag } => {
                 let found = self.sides[side].memory.deregister(stag);
                 self.sides[side].events.push_back(Event::Deregistered { token, found });

@@ -20,7 +20,7 @@ impl fmt::Display for Stag {
 
 /// A protection domain: Streams and buffers work together only within one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProtectionDomain(pub u32);
+pub struct ProtectionDomain(pub u64);
 
 /// Identifies a Stream to the memory that it accesses, for buffers scoped to one Stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

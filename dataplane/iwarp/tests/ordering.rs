@@ -39,7 +39,7 @@ mod sending {
         assert_eq!(octets, counting(len));
     }
 
-    // proves 5041-5.2-6, 5041-5.2-7, 5041-4.2-7, 5041-4.2-9, 5040-5.1-1, 5040-5.1-8
+    // proves 5041-5.2-6, 5041-5.2-7, 5041-4.2-7, 5041-4.2-9, 5040-5.1-1, 5040-5.1-8, 5041-4.2-11
     #[test]
     fn a_write_is_cut_at_mulpdu() {
         let mut rig = Rig::new(Role::Initiator);
@@ -212,7 +212,7 @@ mod completing {
         assert_eq!(rig.completions(), []);
     }
 
-    // proves 5040-8.1.1-12, 5040-8.1.2-5
+    // proves 5040-8.1.1-12, 5040-8.1.2-5, 5042-6.4.3.2-1
     #[test]
     fn a_place_is_taken_until_the_completion_is() {
         let mut rig = Rig::new(Role::Initiator);
@@ -234,7 +234,7 @@ mod completing {
         assert_eq!(rig.stream.post_receive(receive(99, &[])), Err(PostError::QueueFull));
     }
 
-    // proves 5040-5.2.1-10, 5040-5.2.1-11
+    // proves 5040-5.2.1-10, 5040-5.2.1-11, 5041-5.2-2
     #[test]
     fn bad_lists_are_refused_at_once() {
         let mut rig = Rig::new(Role::Initiator);

@@ -353,6 +353,7 @@ fn for_each_seed(first: u64, count: u64, run: impl Fn(u64)) {
     }
 }
 
+// proves 5041-3-1, 5041-5.2-3, 5041-5.2-4, 5041-5.3-1, 5041-8.3.1-1
 #[test]
 fn random_work_arrives_and_completes_in_order() {
     for_each_seed(0, 300, |seed| {

@@ -124,6 +124,7 @@ mod read_requests {
     }
 
     // proves 5040-6.1-2, 5040-6.1-5, 5040-5.2.1-3, 5040-5.2.2-3, 5040-8.1.1-13, 5042-6.4.3.3-2
+    // proves 5042-6.4.3.3-1, 5042-appendix-A-5
     #[test]
     fn more_reads_than_ird_are_refused() {
         let mut rig = Rig::responder();

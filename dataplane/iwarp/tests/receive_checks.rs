@@ -23,7 +23,7 @@ fn untagged_code(code: UntaggedBuffer) -> TerminateCode {
 mod llp {
     use super::*;
 
-    // proves 5044-8-8
+    // proves 5044-8-8, 5041-7-1
     #[test]
     fn a_wrong_crc_places_nothing() {
         let mut rig = Rig::responder();
@@ -190,6 +190,7 @@ mod ddp_untagged {
         assert_eq!(rig.statuses(), [(1, Status::LengthError), (2, Status::Flushed)]);
     }
 
+    // proves 5041-7.1-1
     #[test]
     fn a_receive_buffer_that_is_gone_is_a_local_fault() {
         let mut rig = Rig::responder();

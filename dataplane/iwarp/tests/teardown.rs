@@ -28,6 +28,7 @@ mod terminate_sent {
     use super::*;
 
     // proves 5040-5.4-1, 5040-5.4-3, 5040-5.4-5, 5040-5.4-8, 5040-7.1-2, 5041-7.1-10
+    // proves 5041-6.2-1, 5041-6.2.2-3, 5041-6.2.2-4
     #[test]
     fn follows_the_message_that_is_being_sent_and_is_the_last() {
         let mut rig = Rig::responder();
@@ -329,6 +330,7 @@ mod closing {
         assert!(!rig.stream.has_output());
     }
 
+    // proves 5041-6.2.1-5
     #[test]
     fn answers_the_peers_reads_and_still_receives() {
         let mut rig = Rig::responder();
@@ -361,7 +363,7 @@ mod closing {
         assert!(rig.stream.is_drained());
     }
 
-    // proves 5044-7.2-1
+    // proves 5044-7.2-1, 5041-3-10
     #[test]
     fn receives_are_flushed_when_the_llp_is_closed() {
         let mut rig = Rig::new(Role::Responder);

@@ -56,6 +56,7 @@ impl Buffer {
     ///
     /// # Errors
     /// When `len` is 0 or the operating system has no memory to give.
+    // req 5042-6.3.2-1, 5042-appendix-A-4
     pub fn allocate(len: usize, pages: HugePages) -> Result<Self, AllocateError> {
         if len == 0 {
             return Err(AllocateError::Empty);
@@ -219,6 +220,19 @@ mod tests {
         assert_eq!(&out, b"012345678x");
     }
 
+    // proves 5042-6.3.2-1, 5042-appendix-A-4
+    #[test]
+    fn a_buffer_begins_with_zeros_even_where_another_was() {
+        for _ in 0..4 {
+            let buffer = Buffer::allocate(3 * PAGE, HugePages::Never).unwrap();
+            let mut octets = vec![1; 3 * PAGE];
+            buffer.read(0, &mut octets).unwrap();
+            assert!(octets.iter().all(|&octet| octet == 0));
+            buffer.fill(0, 3 * PAGE, 0xee).unwrap();
+        }
+    }
+
+    // proves 5041-8.3.1-4, 5042-6.2.1-1
     #[test]
     fn no_access_reaches_beyond_the_buffer() {
         let buffer = Buffer::allocate(16, HugePages::Never).unwrap();

@@ -37,6 +37,9 @@ pub enum RegisterError {
     /// The region is not within its buffer.
     #[error("the region is not within its buffer")]
     OutOfBounds,
+    /// There is no such Stream of this application (any more, or yet).
+    #[error("there is no such Stream")]
+    NoStream,
     /// All slots are in use.
     #[error("the worker's {limit} registrations are all in use")]
     TooMany {
@@ -50,7 +53,7 @@ pub enum RegisterError {
 pub struct RegionInfo {
     /// Its STag.
     pub stag: Stag,
-    /// Its protection domain.
+    /// Its protection domain; the upper 32 bits are the application's number on its worker.
     pub domain: ProtectionDomain,
     /// Octets.
     pub len: usize,
@@ -96,7 +99,8 @@ impl Registry {
     ///
     /// # Errors
     /// When the region is not within its buffer, or the table is full.
-    // req 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.2-2
+    // req 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.2-2, 5041-8.2-3, 5041-8.3-1, 5041-8.3-2, 5041-8.3.1-5
+    // req 5041-8.3.1-6
     pub fn register(
         &mut self,
         domain: ProtectionDomain,
@@ -104,6 +108,7 @@ impl Registry {
         region: MemoryRegion,
         rights: AccessRights,
     ) -> Result<Stag, RegisterError> {
+        // req 5041-8.3.2-5, 5042-7.3-1: a region holds its buffer, which none has but whom it was given.
         let end = region.offset.checked_add(region.len).ok_or(RegisterError::OutOfBounds)?;
         if end > region.buffer.len() {
             return Err(RegisterError::OutOfBounds);
@@ -121,7 +126,8 @@ impl Registry {
 
     /// Withdraws a registration; no octet of it is placed or read afterwards. False when there
     /// is none of this STag.
-    // req 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.1-7
+    // req 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.1-7, 5041-8.3-1, 5041-8.3-2, 5041-8.3.1-5, 5041-8.3.1-7
+    // req 5042-6.2.2-2
     pub fn deregister(&mut self, stag: Stag) -> bool {
         let slot = self.slot_of(stag);
         if self.slots[slot].as_ref().is_none_or(|it| it.stag != stag) {
@@ -163,6 +169,7 @@ impl Registry {
 
     /// The one access check: the registration and the offset in its buffer.
     // req 5041-7.1-6: every check of a Tagged Segment's STag, rights and bounds is here.
+    // req 5041-8.3.1-1, 5041-8.3.1-4, 5042-6.2.1-1
     fn resolve(
         &self,
         who: Accessor,
@@ -196,6 +203,7 @@ impl Registry {
         if found.stag != stag || found.invalidated {
             return Err(AccessError::InvalidStag);
         }
+        // req 5041-8.2-1, 5041-8.2-2, 5041-8.3.1-2, 5041-8.3.1-3, 5042-6.1.1-2, 5042-6.1.1-3
         let in_scope = match found.scope {
             Scope::Domain => true,
             Scope::Stream(stream) => stream == who.stream,
@@ -292,7 +300,7 @@ mod tests {
         assert_eq!(&out, b"ab");
     }
 
-    // proves 5040-8.1.1-4
+    // proves 5040-8.1.1-4, 5041-8.3-1, 5041-8.3.1-4, 5041-8.3.1-5, 5042-6.2.1-1
     #[test]
     fn bounds_are_those_of_the_region_not_of_the_buffer() {
         let mut registry = registry(4);
@@ -308,7 +316,7 @@ mod tests {
         assert_eq!(check(u64::MAX - 4, 4), Err(AccessError::BaseOrBounds));
     }
 
-    // proves 5040-8.1.1-6
+    // proves 5040-8.1.1-6, 5041-8.3.1-6
     #[test]
     fn each_operation_needs_its_own_right() {
         let mut registry = registry(8);
@@ -324,7 +332,8 @@ mod tests {
         assert_eq!(check(Operation::RemoteWrite, read), denied);
     }
 
-    // proves 5040-8.1.1-2, 5040-8.1.1-3
+    // proves 5040-8.1.1-2, 5040-8.1.1-3, 5041-8.2-4, 5041-8.3.1-2, 5041-8.3.1-3, 5042-6.1.1-2
+    // proves 5042-6.1.1-3
     #[test]
     fn other_domains_and_streams_are_refused() {
         let mut registry = registry(4);
@@ -339,7 +348,8 @@ mod tests {
         assert_eq!(as_other(Accessor { stream: StreamId(8), ..WHO }), Err(AccessError::NotAssociated));
     }
 
-    // proves 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.1-7, 5040-8.1.2-2
+    // proves 5040-8.1.1-5, 5040-8.1.1-6, 5040-8.1.1-7, 5040-8.1.2-2, 5041-8.3-1, 5041-8.3-2, 5041-8.3.1-5
+    // proves 5041-8.3.2-3, 5042-3-2
     #[test]
     fn a_stag_is_dead_after_deregistration_and_its_slot_gets_another() {
         let mut registry = registry(1);
@@ -387,6 +397,7 @@ mod tests {
         assert!(steps < 5, "neighbouring STags must not follow each other");
     }
 
+    // proves 5041-8.3.2-5, 5042-7.3-1
     #[test]
     fn a_region_beyond_its_buffer_is_refused() {
         let mut registry = registry(1);

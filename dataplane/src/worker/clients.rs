@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use iwarp::types::Stag;
+use iwarp::types::{ProtectionDomain, Stag};
 use tcpstack::time::Instant;
 
 use crate::rings::{Client, Rings, Work};
@@ -13,9 +13,23 @@ use crate::verbs::{Event, QueuePairCompletion, QueuePairId};
 /// Requests taken from one application's ring a turn, so that none starves the others.
 pub(super) const WORK_BURST_MAX: usize = 64;
 
+/// Events that may wait, besides those in the ring, before new connections to an application's
+/// listeners are refused: peers that come and go must not fill the memory of a worker whose
+/// application does not look.
+pub(super) const EVENTS_WAITING_MAX: usize = 256;
+
 /// An application of this worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClientId(pub(super) usize);
+
+impl ClientId {
+    /// One of this application's protection domains among those of all: the same number of two
+    /// applications names two domains, so that neither can reach what the other registered.
+    // req 5041-8.3.2-4, 5042-3-3
+    pub(super) fn domain(self, own: ProtectionDomain) -> ProtectionDomain {
+        ProtectionDomain((self.0 as u64) << 32 | own.0 & u64::from(u32::MAX))
+    }
+}
 
 /// All applications of one worker.
 #[derive(Default)]
@@ -23,8 +37,10 @@ pub(super) struct Clients {
     ports: Vec<ClientPort>,
 }
 
-/// What waits for one application. Both queues are bounded by what it asked for itself: completions
-/// by the depths of its queue pairs, events by its commands, listeners and connections.
+/// What waits for one application. Both queues are bounded: completions by the depths of its queue
+/// pairs; events by its commands and connections, of which it gets no more from its listeners
+/// while [`EVENTS_WAITING_MAX`] wait.
+// req 5042-6.4.6-1, 5042-7.1-1
 pub(super) struct ClientPort {
     pub(super) completions: VecDeque<QueuePairCompletion>,
     pub(super) events: VecDeque<Event>,

@@ -8,7 +8,7 @@ use iwarp::work::ReceiveRequest;
 use tcpstack::device::{Device, Frame};
 use tcpstack::stack::{CloseReason, ConnectionId};
 
-use super::clients::ClientId;
+use super::clients::{ClientId, EVENTS_WAITING_MAX};
 use super::engine::{Engine, deliver_completions};
 use super::pair::{Offer, Pair, Payload, Phase, Streaming, pair_id};
 use crate::rings::Work;
@@ -30,7 +30,9 @@ impl<D: Device> Engine<D> {
             self.stack.release(connection);
             return;
         };
-        if self.pairs.len() >= self.limits.connections_max {
+        // req 5042-6.4.1-1
+        let unheard = self.clients.port(listener.client).events.len();
+        if self.pairs.len() >= self.limits.connections_max || unheard >= EVENTS_WAITING_MAX {
             self.counters.connections_refused += 1;
             self.stack.abort(connection, self.now);
             self.stack.release(connection);
@@ -242,6 +244,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// The peer sent all that it will ever send.
+    // req 5041-3-10, 5041-3-11
     pub(super) fn peer_closed(&mut self, id: QueuePairId, connection: ConnectionId) {
         let Some(pair) = self.pairs.find(id) else { return };
         match &mut pair.phase {
@@ -361,7 +364,7 @@ impl<D: Device> Engine<D> {
     ) {
         let Some(pair) = self.pairs.find(id) else { return };
         let stream = StreamId(u64::from(id.generation) << 32 | u64::from(id.index));
-        let accessor = Accessor { domain: attributes.domain, stream };
+        let accessor = Accessor { domain: pair.client.domain(attributes.domain), stream };
         let limits =
             StreamLimits { send_depth: attributes.send_depth, receive_depth: attributes.receive_depth };
         let mut stream = Stream::new(&negotiated, accessor, limits);
@@ -372,7 +375,7 @@ impl<D: Device> Engine<D> {
                 self.clients.port(pair.client).completions.push_back(work.refusal());
             }
         }
-        let streaming = Streaming { stream, negotiated, ending: None, closing: false };
+        let streaming = Streaming { stream, accessor, negotiated, ending: None, closing: false };
         // req 5044-7.1-4
         pair.phase = Phase::Streaming(Box::new(streaming));
     }

@@ -273,6 +273,7 @@ impl<D: Device> Engine<D> {
             frame.truncate(built.len);
             segments += 1;
             counters.fpdus_sent += built.fpdus;
+            // req 5041-3-3, 5041-3-4: from here on the segment is TCP's, as it is.
             if outlet.send(frame, built.ends_message).is_err() {
                 counters.sends_refused += 1;
                 break;
@@ -315,6 +316,7 @@ impl<D: Device> Engine<D> {
                     }
                     (None, None) => DisconnectReason::Peer,
                 };
+                // req 5041-3-12, 5041-6.2-2: one Stream a connection.
                 streaming.ending = Some(reason);
                 self.stack.close(connection);
                 self.close_deadlines.add(self.now, id);

@@ -45,6 +45,7 @@ pub enum Idle {
 }
 
 /// Bounds of a worker.
+// req 5041-8.3.2-3, 5042-3-2, 5042-6.4.1-1
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most connections, in whatever phase. Default 16,384.

@@ -5,6 +5,7 @@
 //! passive:  AwaitingRequest -> AwaitingDecision -----> Streaming -> Closing -> (gone)
 //! ```
 
+use iwarp::memory::Accessor;
 use iwarp::mpa::{Initiator, Negotiated, Profile, Request, Responder, Segment};
 use iwarp::stream::Stream;
 use iwarp::work::ReceiveRequest;
@@ -62,6 +63,8 @@ pub(super) struct Offer {
 /// A Stream in Full Operation Phase.
 pub(super) struct Streaming<F: Frame> {
     pub(super) stream: Stream<Payload<F>>,
+    /// On whose behalf it accesses memory.
+    pub(super) accessor: Accessor,
     pub(super) negotiated: Negotiated,
     /// Why it ends, once that is decided.
     pub(super) ending: Option<DisconnectReason>,

@@ -1,5 +1,7 @@
 //! What applications ask of the engine: posted work and commands.
 
+use iwarp::memory::Accessor;
+use iwarp::types::Stag;
 use iwarp::work::{ReceiveRequest, SendRequest};
 use tcpstack::device::Device;
 use tcpstack::time::Instant;
@@ -8,11 +10,11 @@ use super::Listener;
 use super::clients::{ClientId, WORK_BURST_MAX};
 use super::engine::{Engine, deliver_completions};
 use super::pair::{Offer, Phase};
-use crate::mem::Scope;
+use crate::mem::{RegisterError, Scope};
 use crate::rings::Work;
 use crate::verbs::{
     Command, CommandRingFull, DisconnectReason, Event, ListenError, ListenerId, QueuePairCompletion,
-    QueuePairId, Verbs, VerbsError,
+    QueuePairId, Token, Verbs, VerbsError,
 };
 
 /// Commands taken from one application's ring a turn.
@@ -95,6 +97,7 @@ impl<D: Device> Engine<D> {
         let mut busy = false;
         for _ in 0..WORK_BURST_MAX {
             let port = self.clients.port(client);
+            // req 5042-6.4.3.2-2
             // While its ring of completions is full, it gets no more to complete.
             if !port.completions.is_empty() {
                 break;
@@ -224,15 +227,20 @@ impl<D: Device> Engine<D> {
                 }
             }
             Command::Register { token, domain, region, rights } => {
-                let event = match self.memory.register(domain, Scope::Domain, region, rights) {
-                    Ok(stag) => {
-                        self.clients.port(client).registered.insert(stag);
-                        Event::Registered { token, stag }
-                    }
-                    Err(error) => Event::RegisterFailed { token, error },
-                };
-                self.clients.event(client, event);
+                let result = self.memory.register(client.domain(domain), Scope::Domain, region, rights);
+                self.registered(client, token, result);
             }
+            // req 5041-8.2-4, 5041-8.3-3
+            Command::RegisterForStream { token, qp, region, rights } => {
+                let result = match self.accessor_of(client, qp) {
+                    Some(Accessor { domain, stream }) => {
+                        self.memory.register(domain, Scope::Stream(stream), region, rights)
+                    }
+                    None => Err(RegisterError::NoStream),
+                };
+                self.registered(client, token, result);
+            }
+            // req 5041-8.3.1-6, 5041-8.3.1-7, 5042-6.2.2-2
             Command::Deregister { token, stag } => {
                 // This core alone places and reads, so nothing is in flight between its steps.
                 let owned = self.clients.port(client).registered.remove(&stag);
@@ -252,6 +260,25 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    fn registered(&mut self, client: ClientId, token: Token, result: Result<Stag, RegisterError>) {
+        let event = match result {
+            Ok(stag) => {
+                self.clients.port(client).registered.insert(stag);
+                Event::Registered { token, stag }
+            }
+            Err(error) => Event::RegisterFailed { token, error },
+        };
+        self.clients.event(client, event);
+    }
+
+    /// On whose behalf a Stream of this application accesses memory; none without one.
+    fn accessor_of(&mut self, client: ClientId, qp: QueuePairId) -> Option<Accessor> {
+        let pair = self.pairs.find(qp).filter(|pair| pair.client == client)?;
+        let Phase::Streaming(streaming) = &pair.phase else { return None };
+        Some(streaming.accessor)
+    }
+
+    // req 5041-8.3-5, 5041-8.3.2-1, 5041-8.3.2-2, 5042-3-1
     fn owns(&mut self, client: ClientId, qp: QueuePairId) -> bool {
         self.pairs.find(qp).is_some_and(|pair| pair.client == client)
     }

@@ -45,14 +45,21 @@ impl Arena {
         Ok(Self { buffer: Buffer::allocate(layout.len, HugePages::Try)?, layout })
     }
 
-    /// What to register, with [`Arena::RIGHTS`].
+    /// What to register, with [`Arena::rights`].
     pub fn region(&self) -> MemoryRegion {
         MemoryRegion::whole(&self.buffer)
     }
 
-    /// The rights that a test needs.
-    pub const RIGHTS: AccessRights =
-        AccessRights { local_write: true, remote_write: true, remote_read: true, remote_invalidate: false };
+    /// What the peer does with it in such a test, and no more.
+    // req 5042-6.4.5-1: nor can the peer invalidate it.
+    // req 5042-6.3.5-1
+    pub const fn rights(plan: &Plan) -> AccessRights {
+        match plan.operation {
+            Operation::Write => AccessRights::REMOTE_WRITE,
+            Operation::Read => AccessRights::REMOTE_READ,
+            Operation::Send => AccessRights::LOCAL,
+        }
+    }
 
     /// What the peer is told.
     pub fn area(&self, stag: Stag) -> Area {

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use dataplane::verbs::{
-    Application, Command, DisconnectReason, Event, ListenerId, QueuePairCompletion, QueuePairId, Token, Verbs,
+    Application, Command, DisconnectReason, Event, ListenerId, QueuePairAttributes, QueuePairCompletion,
+    QueuePairId, Token, Verbs,
 };
 use iwarp::mpa::Profile;
 use iwarp::types::{ProtectionDomain, Stag};
@@ -173,6 +174,7 @@ impl PerfService {
         let full = self.stopping
             || self.connections() >= self.config.limits.connections
             || octets > self.config.limits.octets - self.octets;
+        // req 5042-6.3.6-1: memory of its own for each peer.
         let arena = if full { None } else { Arena::allocate(&hello.plan).ok() };
         let Some(arena) = arena else { return self.reject(qp, Refusal::Busy) };
         self.octets += octets;
@@ -181,8 +183,8 @@ impl PerfService {
         let state = State::Registering { hello, arena };
         let place = self.insert(Session { qp, generation: self.generation, octets, state });
         let token = Token(u64::from(self.generation) << 32 | u64::from(place));
-        let domain = ProtectionDomain::default();
-        self.commands.push_back(Command::Register { token, domain, region, rights: Arena::RIGHTS });
+        let (domain, rights) = (domain(place), Arena::rights(&hello.plan));
+        self.commands.push_back(Command::Register { token, domain, region, rights });
     }
 
     fn registered(&mut self, token: Token, stag: Stag) {
@@ -197,7 +199,7 @@ impl PerfService {
         self.commands.push_back(Command::Accept {
             qp: session.qp,
             private_data: Welcome::Accepted(arena.area(stag)).emit(),
-            attributes: arena.attributes(&hello.plan),
+            attributes: QueuePairAttributes { domain: domain(place), ..arena.attributes(&hello.plan) },
             receives: arena.receives(stag),
         });
         let channel = Channel::new(session.qp, hello.plan, arena, stag, hello.area);
@@ -433,4 +435,126 @@ struct Up {
     part: Part,
     /// Whether it is among the sessions that get a turn.
     is_ready: bool,
+}
+
+/// Of its own for each session: no peer reaches another's memory, even if it guessed an STag.
+// req 5042-6.1.1-1
+fn domain(place: u32) -> ProtectionDomain {
+    ProtectionDomain(place.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use dataplane::mem::{AccessRights, Buffer};
+    use dataplane::verbs::{CommandRingFull, Verbs, VerbsError};
+    use iwarp::work::{ReceiveRequest, SendRequest};
+    use tcpstack::time::Instant;
+
+    use super::super::message::{Area, Mode, Operation, Plan};
+    use super::*;
+
+    /// Writes down what the service asks for.
+    #[derive(Default)]
+    struct Recorder {
+        events: VecDeque<Event>,
+        commands: Vec<Command>,
+    }
+
+    impl Verbs for Recorder {
+        fn post_send(&mut self, _: QueuePairId, _: SendRequest) -> Result<(), VerbsError> {
+            Ok(())
+        }
+
+        fn post_receive(&mut self, _: QueuePairId, _: ReceiveRequest) -> Result<(), VerbsError> {
+            Ok(())
+        }
+
+        fn submit(&mut self, command: Command) -> Result<(), CommandRingFull> {
+            self.commands.push(command);
+            Ok(())
+        }
+
+        fn next_completion(&mut self) -> Option<QueuePairCompletion> {
+            None
+        }
+
+        fn next_event(&mut self) -> Option<Event> {
+            self.events.pop_front()
+        }
+
+        fn now(&self) -> Instant {
+            Instant::ZERO
+        }
+    }
+
+    /// What the service registers for a peer, and the domain of the queue pair that it accepts.
+    fn welcome(
+        service: &mut PerfService,
+        index: u32,
+        operation: Operation,
+    ) -> (ProtectionDomain, ProtectionDomain, AccessRights, Buffer) {
+        let plan = Plan {
+            operation,
+            mode: Mode::Bandwidth,
+            both_ways: true,
+            size: 64,
+            depth: 4,
+            receive_depth: 4,
+            moderation: 1,
+        };
+        let private_data = Hello { plan, area: Area::default() }.emit().to_vec();
+        let qp = QueuePairId { index, generation: 0 };
+        let (listener, remote) = (ListenerId(0), service.config.local);
+        let mut verbs = Recorder::default();
+        verbs.events.push_back(Event::ConnectRequest { listener, qp, remote, private_data });
+        service.poll(&mut verbs);
+        let Some(Command::Register { token, domain, region, rights }) = verbs.commands.pop() else {
+            panic!("memory is registered first")
+        };
+        verbs.events.push_back(Event::Registered { token, stag: Stag(index + 1) });
+        service.poll(&mut verbs);
+        let Some(Command::Accept { attributes, .. }) = verbs.commands.pop() else { panic!("not accepted") };
+        (domain, attributes.domain, rights, region.buffer)
+    }
+
+    fn service() -> PerfService {
+        let mut service = PerfService::new(PerfConfig {
+            local: SocketAddr::from(([10, 0, 0, 1], 4791)),
+            profile: Profile::default(),
+            limits: Limits { connections: 10, octets: 1 << 20 },
+        });
+        service.poll(&mut Recorder::default());
+        service
+    }
+
+    // proves 5042-6.1.1-1, 5042-6.3.6-1
+    #[test]
+    fn each_peer_has_a_protection_domain_and_memory_of_its_own() {
+        let mut service = service();
+        let peers: Vec<_> = (0..3).map(|index| welcome(&mut service, index, Operation::Write)).collect();
+        for (at, (domain, of_queue_pair, _, buffer)) in peers.iter().enumerate() {
+            assert_eq!(domain, of_queue_pair);
+            for (other, _, _, other_buffer) in &peers[..at] {
+                assert_ne!(domain, other);
+                buffer.store_u8(0, 7);
+                assert_eq!(other_buffer.load_u8(0), 0);
+                buffer.store_u8(0, 0);
+            }
+        }
+    }
+
+    // proves 5042-6.3.5-1, 5042-6.4.5-1
+    #[test]
+    fn a_peer_may_do_what_its_test_does_and_no_more() {
+        let mut service = service();
+        let rights = |remote_write, remote_read| AccessRights {
+            local_write: true,
+            remote_write,
+            remote_read,
+            remote_invalidate: false,
+        };
+        assert_eq!(welcome(&mut service, 0, Operation::Write).2, rights(true, false));
+        assert_eq!(welcome(&mut service, 1, Operation::Read).2, rights(false, true));
+        assert_eq!(welcome(&mut service, 2, Operation::Send).2, rights(false, false));
+    }
 }

@@ -133,6 +133,7 @@ mod tests {
     use crate::testing::{TestMemory, WHO};
     use proptest::prelude::*;
 
+    // proves 5041-5.2-2
     #[test]
     fn lengths_add_up_to_at_most_32_bits() {
         let sge = |len| Sge { stag: crate::types::Stag(1), offset: 0, len };

@@ -7,8 +7,8 @@ use crate::types::Stag;
 /// when any of it would be refused.
 ///
 /// A segment without payload is placed unseen.
-// req 5041-7.1-6: the memory checks STag, Stream, right, bounds and wrap; the whole first.
-// req 5041-5.2-10
+// req 5041-7.1-6, 5041-4.2-6: the memory checks STag, Stream, right, bounds and wrap; the whole first.
+// req 5041-5.2-9, 5041-5.2-10
 #[inline]
 pub(crate) fn place<'a, M: Memory>(
     memory: &mut M,

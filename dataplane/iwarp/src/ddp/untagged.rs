@@ -22,7 +22,7 @@ impl UntaggedReceiver {
     /// that the message consumes, if there is one.
     ///
     /// Zero-length segments are checked as well, because they consume a buffer too.
-    // req 5041-7.1-1, 5040-5.3-10, 5040-7.2-1, 5040-7.2-6
+    // req 5041-7.1-1, 5040-5.3-10, 5040-7.2-1, 5040-7.2-6, 5041-7.1-2, 5041-7.1-5
     #[inline]
     pub(crate) fn check(
         &self,

@@ -126,7 +126,7 @@ impl<B: Segment> Deframer<B> {
         self.handed_out = fpdu.stream_len;
         self.ulpdu_len = None;
         self.markers = fpdu.markers.after(fpdu.len);
-        // req 5044-3-7, 5044-4.3-10
+        // req 5044-3-7, 5044-4.3-10, 5041-3-5, 5041-3-8, 5041-3-13
         Ok(Some(self.ulpdu(fpdu)))
     }
 
@@ -160,7 +160,7 @@ impl<B: Segment> Deframer<B> {
     fn verify(&self, fpdu: Fpdu) -> Result<(), MpaError> {
         // req 5044-4.1-3
         // req 5044-7.1.1-12
-        // req 5044-4.4-12
+        // req 5044-4.4-12, 5041-3-7
         // req 5044-4.4-13
         if self.crc && !self.crc_matches(fpdu) {
             return Err(MpaError::Crc);

@@ -93,6 +93,7 @@ impl Framer {
     ///
     /// Never below [`MULPDU_MIN`], so that FPDUs do not fit if `emss` is tiny.
     pub const fn mulpdu(&self, emss: usize) -> usize {
+        // req 5041-3-1, 5041-3-2
         // req 5044-3-2, 5044-4.5-1
         // req 5044-4.5-2
         let markers = if self.markers.enabled() { MARKER_LEN * emss.div_ceil(512) } else { 0 };

@@ -191,7 +191,7 @@ mod real_peer {
 mod invalid_fpdus {
     use super::*;
 
-    // proves 5044-4.4-13, 5044-6-1, 5044-6-2, 5044-8-1, 5044-8-7
+    // proves 5044-4.4-13, 5044-6-1, 5044-6-2, 5044-8-1, 5044-8-7, 5041-3-7
     #[test]
     fn any_damaged_octet_is_found_and_nothing_is_handed_out_any_more() {
         let ulpdus = [send_header(1).to_vec(), send_header(2).to_vec()];
@@ -438,6 +438,7 @@ fn a_bad_crc_ends_a_split_stream_too() {
 
 proptest! {
     // proves 5044-5.1-5, 5044-5.2-1, 5044-6-3, 5044-6-4, 5044-4.3-10, 5044-appendix-A.4-1, 5044-4.3-8
+    // proves 5041-3-5, 5041-3-8
     #[test]
     fn any_ulpdus_arrive_through_any_cuts(
         ulpdus in proptest::collection::vec(

@@ -111,9 +111,11 @@ impl Endpoint {
             receives: ReceiveQueue::new(receive_depth),
             reads: OutboundReads::new(ord.min(send_depth) + rtr_reads),
             // req 5040-8.1.2-7
+            // req 5042-6.4.3.3-1, 5042-6.4.3.3-2, 5042-appendix-A-5: one queue a Stream, of IRD Reads.
             peer_reads: InboundReads::new(ird),
             terminate_in: TerminateReceiver::new(),
             // req 5040-8.1.1-11, 5040-8.1.1-12, 5040-8.1.2-5
+            // req 5042-6.4.3.2-1: as long as all that can complete, so that it does not overflow.
             completions: CompletionQueue::new(send_depth + receive_depth),
         }
     }

@@ -80,7 +80,8 @@ impl Endpoint {
         if self.first_fpdu != FirstFpdu::Arrived && self.accept_first(opcode, &header, &payload)? {
             return Ok(());
         }
-        // req 5041-5.2-4
+        // req 5041-5.2-4, 5041-5.3-1
+        // req 5041-4.2-3, 5041-4.2-8: RDMAP has the header at hand, STag and all.
         match (opcode, header) {
             (Opcode::Write, Header::Tagged { stag, offset, .. }) => {
                 self.write(stag, offset, &payload, memory)

@@ -282,7 +282,7 @@ impl Endpoint {
                 let msn = self.outgoing.send_msn;
                 let mut header = self.untagged(opcode, word, QUEUE_SEND, msn, cut.last);
                 if let Header::Untagged { offset, .. } = &mut header {
-                    // req 5041-5.2-5
+                    // req 5041-5.2-5, 5041-4.1-6
                     *offset = cut.offset;
                 }
                 (header, cut)
@@ -290,7 +290,7 @@ impl Endpoint {
             // req 5040-5.1-1, 5040-5.1-2, 5040-5.1-5, 5040-5.1-8, 5040-5.1-9
             SendOperation::Write { stag, offset } => {
                 let cut = cut(entry.len, progress, mulpdu, HEADER_LEN_TAGGED);
-                // req 5041-5.2-6, 5041-5.2-7
+                // req 5041-5.2-6, 5041-5.2-7, 5041-4.2-11
                 let offset = offset.wrapping_add(u64::from(cut.offset));
                 (self.tagged(Opcode::Write, stag, offset, cut.last), cut)
             }
@@ -318,7 +318,7 @@ impl Endpoint {
         Some((self.untagged(Opcode::Terminate, 0, QUEUE_TERMINATE, 1, true), cut))
     }
 
-    // req 5040-4.1-1, 5040-4.1-4, 5040-4.1-6, 5041-4.2-5, 5041-4.2-7, 5041-4.2-9, 5041-4.2-10
+    // req 5040-4.1-1, 5040-4.1-4, 5040-4.1-6, 5041-4.2-5, 5041-4.2-7, 5041-4.2-9, 5041-4.2-10, 5041-4.2-4
     fn tagged(&self, opcode: Opcode, stag: Stag, offset: u64, last: bool) -> Header {
         Header::Tagged { last, ulp_control: opcode.control(self.version), stag, offset }
     }

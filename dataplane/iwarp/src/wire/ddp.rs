@@ -124,7 +124,7 @@ impl Header {
     #[inline]
     pub fn emit(&self, out: &mut [u8], version: Version) -> usize {
         match *self {
-            // req 5041-4.2-1
+            // req 5041-4.2-1, 5041-4.4-1
             // req 5041-4.2-2
             Self::Tagged { last, ulp_control, stag, offset } => {
                 // req 5041-4.1-1
@@ -133,7 +133,7 @@ impl Header {
                 out[field::STAG..field::TAGGED_OFFSET].copy_from_slice(&stag.0.to_be_bytes());
                 out[field::TAGGED_OFFSET..HEADER_LEN_TAGGED].copy_from_slice(&offset.to_be_bytes());
             }
-            // req 5041-4.3-1
+            // req 5041-4.3-1, 5041-4.4-1
             // req 5041-4.3-2
             Self::Untagged { last, ulp_control, ulp_word, queue, msn, offset } => {
                 // req 5041-4.1-2
