@@ -52,7 +52,7 @@ impl AtomicOperation {
             Self::FetchAdd { add, mask } => {
                 // Without their highest bits, fields add up into those and no further; the highest bits
                 // themselves add without a carry.
-                let highest = mask | 1 << 63;
+                let highest = mask | (1 << 63);
                 ((original & !highest) + (add & !highest)) ^ ((original ^ add) & highest)
             }
             // req 7306-5.1.2-1
@@ -79,7 +79,7 @@ mod tests {
         for bit in 0..64 {
             let sum = carry + ((original >> bit) & 1) + ((add >> bit) & 1);
             result |= (sum & 1) << bit;
-            carry = if mask >> bit & 1 == 1 { 0 } else { sum >> 1 };
+            carry = if (mask >> bit) & 1 == 1 { 0 } else { sum >> 1 };
         }
         result
     }

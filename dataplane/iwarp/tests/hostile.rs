@@ -6,13 +6,16 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::*;
+use iwarp::atomic::AtomicOperation;
 use iwarp::memory::Operation;
 use iwarp::mpa::{Negotiated, Role, RtrKind};
 use iwarp::stream::StreamState;
 use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::wire::Version;
+use iwarp::wire::atomic::AtomicRequest;
 use iwarp::wire::ddp::Header;
 use iwarp::wire::rdmap::ReadRequest;
+use iwarp::work::SendRequest;
 use proptest::prelude::*;
 
 /// The peer's memory map: what it may write, and what it may not.
@@ -27,12 +30,12 @@ struct Ground {
 const REGION_LEN: usize = 64;
 
 fn ground(negotiated: &Negotiated) -> Ground {
-    use Operation::{LocalRead, LocalWrite, RemoteRead, RemoteWrite};
+    use Operation::{LocalRead, LocalWrite, RemoteAtomic, RemoteRead, RemoteWrite};
     let mut rig = Rig::with(negotiated);
-    let open = rig.memory.register_for(REGION_LEN, &[RemoteWrite]);
+    let open = rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteAtomic]);
     let readable = rig.memory.register_for(REGION_LEN, &[RemoteRead, LocalRead]);
     let private = rig.memory.register_for(REGION_LEN, &[LocalRead]);
-    let foreign = rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteRead, LocalWrite]);
+    let foreign = rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteRead, RemoteAtomic, LocalWrite]);
     rig.memory.regions.get_mut(&foreign).unwrap().domain = ProtectionDomain(2);
     // Receives and sinks are for one way in each: the application's own request.
     let buffers = rig.memory.register_for(REGION_LEN, &[LocalWrite]);
@@ -40,7 +43,10 @@ fn ground(negotiated: &Negotiated) -> Ground {
         rig.stream.post_receive(receive(id, &[sge(buffers, id * 16, 10)])).unwrap();
     }
     let sinks = rig.memory.register_for(REGION_LEN, &[LocalWrite]);
-    for id in 10..13 {
+    let mut atomic = SendRequest::atomic(10, PEER_STAG, 0, AtomicOperation::fetch_add(1));
+    atomic.sg_list = list(&[sge(sinks, 0, 8)]);
+    rig.stream.post_send(atomic).unwrap();
+    for id in 11..13 {
         let sink = sge(sinks, (id - 10) * 16, 10);
         rig.stream.post_send(read(id, sink, PEER_STAG, 0)).unwrap();
     }
@@ -59,7 +65,7 @@ fn near(limit: u64) -> impl Strategy<Value = u64> {
 }
 
 fn any_header() -> impl Strategy<Value = (bool, u8, usize, u64, u32, u32, u64)> {
-    let opcode = prop_oneof![8 => 0_u8..8, 1 => 8_u8..16];
+    let opcode = prop_oneof![8 => 0_u8..8, 3 => 8_u8..12, 1 => 12_u8..16];
     (any::<bool>(), opcode, 0_usize..8, near(REGION_LEN as u64), 0_u32..4, 0_u32..4, near(28))
 }
 
@@ -69,6 +75,8 @@ enum Step {
     Segment { last: bool, control: u8, stag: usize, to: u64, queue: u32, msn: u32, mo: u64, payload: Vec<u8> },
     /// A Read Request that is well-formed.
     Read { msn: u32, stag: usize, offset: u64, len: u32 },
+    /// An Atomic Request that is well-formed but maybe for its operation.
+    Atomic { msn: u32, stag: usize, offset: u64, code: u8 },
     /// A ULPDU of any octets.
     Anything(Vec<u8>),
     /// Octets without a good CRC.
@@ -84,8 +92,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     let segment = (any_header(), payload).prop_map(|((last, opcode, stag, to, queue, msn, mo), payload)| {
         // Mostly on the queue that the opcode is for.
         let own = match opcode {
-            1 => 1,
+            1 | 10 => 1,
             7 => 2,
+            11 => 3,
             _ => 0,
         };
         let queue = if queue == 3 { 3 } else { own };
@@ -93,9 +102,12 @@ fn any_step() -> impl Strategy<Value = Step> {
     });
     let read = (0_u32..4, 0_usize..8, near(REGION_LEN as u64), 0_u32..70)
         .prop_map(|(msn, stag, offset, len)| Step::Read { msn, stag, offset, len });
+    let atomic = (0_u32..4, 0_usize..8, near(REGION_LEN as u64 / 8), 0_u8..4)
+        .prop_map(|(msn, stag, word, code)| Step::Atomic { msn, stag, offset: word.wrapping_mul(8), code });
     prop_oneof![
         12 => segment,
         3 => read,
+        3 => atomic,
         1 => proptest::collection::vec(any::<u8>(), 0..60).prop_map(Step::Anything),
         1 => proptest::collection::vec(any::<u8>(), 1..60).prop_map(Step::Noise),
         6 => (0_usize..4).prop_map(Step::Build),
@@ -139,6 +151,13 @@ fn take(ground: &mut Ground, step: &Step, cut: usize) {
             };
             ulpdu(read_request_header(msn), &request.emit())
         }
+        Step::Atomic { msn, stag, offset, code } => {
+            let operation = AtomicOperation::swap(u64::MAX);
+            let request = AtomicRequest { request_id: msn, stag: ground.stags[stag], offset, operation };
+            let mut octets = request.emit();
+            octets[3] = code;
+            ulpdu(atomic_request_header(msn), &octets)
+        }
         Step::Anything(ref octets) => octets.clone(),
         Step::Noise(ref octets) => return rig.stream.receive(octets.clone(), &mut rig.memory),
         Step::Build(count) => {
@@ -171,12 +190,12 @@ proptest! {
             completed.extend(ground.rig.completions());
             for stag in &ground.closed {
                 let region = ground.rig.memory.regions.get(stag);
-                prop_assert!(region.is_none_or(|region| region.octets.iter().all(|&it| it == 0)));
+                prop_assert!(region.is_none_or(|region| region.octets.borrow().iter().all(|&it| it == 0)));
             }
             // Requests have gaps of 6 octets between them.
             for stag in &ground.stags[4..6] {
                 let Some(region) = ground.rig.memory.regions.get(stag) else { continue };
-                for (at, octet) in region.octets.iter().enumerate() {
+                for (at, octet) in region.octets.borrow().iter().enumerate() {
                     prop_assert!(*octet == 0 || at % 16 < 10, "octet {at} was never granted");
                 }
             }

@@ -51,8 +51,7 @@ impl Arena {
     }
 
     /// The rights that a test needs.
-    pub const RIGHTS: AccessRights =
-        AccessRights { local_write: true, remote_write: true, remote_read: true, remote_invalidate: false };
+    pub const RIGHTS: AccessRights = AccessRights::REMOTE;
 
     /// What the peer is told.
     pub fn area(&self, stag: Stag) -> Area {
@@ -228,6 +227,7 @@ impl Channel {
             CompletedOperation::Receive { solicited: false, .. } => {
                 Ok(Arrival::Data { slot: receive_slot(completion.id), len: completion.len })
             }
+            CompletedOperation::ReceiveImmediate { .. } => Err(ChannelError::Unexpected),
             _ if completion.id == MESSAGE_ID => Ok(Arrival::Nothing),
             _ => Ok(Arrival::Sent(completion.id + 1)),
         }
@@ -512,7 +512,9 @@ fn name(operation: CompletedOperation) -> &'static str {
         CompletedOperation::Send => "a Send",
         CompletedOperation::Write => "an RDMA Write",
         CompletedOperation::Read => "an RDMA Read",
-        CompletedOperation::Receive { .. } => "a receive",
+        CompletedOperation::Atomic { .. } => "an Atomic Operation",
+        CompletedOperation::Immediate => "Immediate Data",
+        CompletedOperation::Receive { .. } | CompletedOperation::ReceiveImmediate { .. } => "a receive",
     }
 }
 
