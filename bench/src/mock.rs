@@ -153,6 +153,9 @@ impl World {
                 assert!(self.hosts[1 - side].regions[&stag].1.remote_read, "the source can be read");
                 (CompletedOperation::Read, self.gather(1 - side, &[Sge { stag, offset, len }]))
             }
+            SendOperation::Atomic { .. } | SendOperation::Immediate { .. } => {
+                unreachable!("the harness posts none")
+            }
         };
         let from = if operation == CompletedOperation::Read { 1 - side } else { side };
         let octets = self.damage(from, len, octets);
@@ -172,6 +175,7 @@ impl World {
                 let operation = CompletedOperation::Receive { invalidated: None, solicited };
                 self.complete(index, 1 - side, receive.id, operation, Status::Success, len);
             }
+            SendOperation::Atomic { .. } | SendOperation::Immediate { .. } => {}
         }
         if request.signaled {
             self.complete(index, side, request.id, operation, Status::Success, len);

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+use iwarp::atomic::AtomicOperation;
 use iwarp::mpa::{Negotiated, PeerDepths, Profile};
 use iwarp::types::{ProtectionDomain, Stag};
 use iwarp::work::{Completion, PostError, ReceiveRequest, SendRequest};
@@ -345,6 +346,51 @@ pub trait Verbs {
     /// # Errors
     /// Says why nothing was queued.
     fn post_send(&mut self, qp: QueuePairId, request: SendRequest) -> Result<(), VerbsError>;
+
+    /// Posts an addition to a word of the peer's, at `offset` of its registration `stag`. The completion
+    /// has what the word was.
+    ///
+    /// # Errors
+    /// Says why nothing was queued.
+    fn post_fetch_add(
+        &mut self,
+        qp: QueuePairId,
+        id: u64,
+        (stag, offset): (Stag, u64),
+        add: u64,
+    ) -> Result<(), VerbsError> {
+        self.post_send(qp, SendRequest::atomic(id, stag, offset, AtomicOperation::fetch_add(add)))
+    }
+
+    /// Posts a replacement of a word of the peer's by `swap`, if it is `compare`. The completion has what
+    /// the word was.
+    ///
+    /// # Errors
+    /// Says why nothing was queued.
+    fn post_cmp_swap(
+        &mut self,
+        qp: QueuePairId,
+        id: u64,
+        (stag, offset): (Stag, u64),
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), VerbsError> {
+        self.post_send(qp, SendRequest::atomic(id, stag, offset, AtomicOperation::cmp_swap(compare, swap)))
+    }
+
+    /// Posts 8 octets for a completion of the peer's, which cost it a receive request.
+    ///
+    /// # Errors
+    /// Says why nothing was queued.
+    fn post_immediate(
+        &mut self,
+        qp: QueuePairId,
+        id: u64,
+        data: [u8; 8],
+        solicited: bool,
+    ) -> Result<(), VerbsError> {
+        self.post_send(qp, SendRequest::immediate(id, data, solicited))
+    }
 
     /// Posts to a receive queue.
     ///

@@ -80,6 +80,7 @@ impl Model {
             Operation::LocalWrite => found.rights.local_write,
             Operation::RemoteWrite => found.rights.remote_write,
             Operation::RemoteRead => found.rights.remote_read,
+            Operation::RemoteAtomic => found.rights.remote_atomic,
         };
         if !allowed {
             return Err(AccessError::AccessRights);
@@ -123,6 +124,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Operation::LocalWrite),
         Just(Operation::RemoteWrite),
         Just(Operation::RemoteRead),
+        Just(Operation::RemoteAtomic),
     ]
 }
 
@@ -156,6 +158,7 @@ fn rights(bits: u8) -> AccessRights {
         remote_write: bits & 2 != 0,
         remote_read: bits & 4 != 0,
         remote_invalidate: bits & 8 != 0,
+        remote_atomic: bits & 16 != 0,
     }
 }
 

@@ -373,7 +373,10 @@ impl<P: Protocol> Server<P> {
             return self.set_phase(slot, Phase::Closing);
         }
         let low = completion.id.to_be_bytes()[7];
-        if matches!(completion.operation, CompletedOperation::Receive { .. }) {
+        if matches!(completion.operation, CompletedOperation::ReceiveImmediate { .. }) {
+            // No protocol of these has any.
+            self.violation(slot, verbs);
+        } else if matches!(completion.operation, CompletedOperation::Receive { .. }) {
             let receive = Receive { index: u64::from(low), len: completion.len };
             self.received(slot, receive, verbs);
         } else if let Some((Phase::Up(state), mut link)) = self.link(slot, verbs) {

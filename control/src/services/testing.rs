@@ -165,6 +165,10 @@ impl Inner {
                             .map_err(|_| Status::LocalAccess)
                     })
             }
+            SendOperation::Immediate { data, solicited } => {
+                self.carry_immediate(side, peer, CompletedOperation::ReceiveImmediate { data, solicited })
+            }
+            SendOperation::Atomic { .. } => unreachable!("no service grants these"),
         };
         let len = request.sg_list.iter().map(|sge| sge.len).sum();
         let status = result.err().unwrap_or(Status::Success);
@@ -193,6 +197,19 @@ impl Inner {
         }
         let memory = &mut self.sides[1 - side].memory;
         memory.place(ACCESSOR, Operation::LocalWrite, sink.stag, sink.offset, &octets).unwrap();
+        self.complete(1 - side, peer, completion);
+        Ok(())
+    }
+
+    fn carry_immediate(
+        &mut self,
+        side: usize,
+        peer: QueuePairId,
+        operation: CompletedOperation,
+    ) -> Result<(), Status> {
+        let receive = self.pairs.get_mut(&peer).and_then(|pair| pair.receives.pop_front());
+        let receive = receive.ok_or(Status::RemoteError)?;
+        let completion = Completion { id: receive.id, operation, status: Status::Success, len: 8 };
         self.complete(1 - side, peer, completion);
         Ok(())
     }

@@ -76,7 +76,8 @@ const fn tagged_code(error: AccessError) -> TaggedBuffer {
     match error {
         // DDP has no code for a missing right: the STag names no buffer that allows Placement.
         AccessError::InvalidStag | AccessError::AccessRights => TaggedBuffer::InvalidStag,
-        AccessError::BaseOrBounds => TaggedBuffer::BaseOrBounds,
+        // Only the words of Atomic Operations have an alignment to keep.
+        AccessError::BaseOrBounds | AccessError::Misaligned => TaggedBuffer::BaseOrBounds,
         AccessError::NotAssociated => TaggedBuffer::NotAssociated,
         AccessError::OffsetWrap => TaggedBuffer::OffsetWrap,
     }
@@ -84,13 +85,16 @@ const fn tagged_code(error: AccessError) -> TaggedBuffer {
 
 const fn rdmap_code(error: RdmapError) -> TerminateCode {
     TerminateCode::RemoteOperation(match error {
-        RdmapError::ReadSource(error) => {
+        // req 7306-5.1.1-3, 7306-5.1.2-6, 7306-8.2-7
+        RdmapError::AtomicTarget(AccessError::Misaligned) => RemoteOperation::StreamCatastrophic,
+        RdmapError::ReadSource(error) | RdmapError::AtomicTarget(error) => {
             return TerminateCode::RemoteProtection(match error {
                 AccessError::InvalidStag => RemoteProtection::InvalidStag,
                 AccessError::BaseOrBounds => RemoteProtection::BaseOrBounds,
                 AccessError::AccessRights => RemoteProtection::AccessRights,
                 AccessError::NotAssociated => RemoteProtection::NotAssociated,
                 AccessError::OffsetWrap => RemoteProtection::OffsetWrap,
+                AccessError::Misaligned => RemoteProtection::Unspecified,
             });
         }
         RdmapError::Invalidate(_) => {
@@ -104,10 +108,17 @@ const fn rdmap_code(error: RdmapError) -> TerminateCode {
         // req 6581-9.2-11
         RdmapError::UnexpectedRtr => return MpaError::NoMatchingRtr.terminate_code(),
         RdmapError::Version => RemoteOperation::InvalidVersion,
-        RdmapError::UnexpectedOpcode | RdmapError::UnsolicitedResponse => RemoteOperation::UnexpectedOpcode,
-        RdmapError::ReadRequestLength | RdmapError::ResponseTooShort | RdmapError::MalformedTerminate => {
-            RemoteOperation::Unspecified
+        // An operation within Atomic Requests is much like an opcode.
+        RdmapError::UnexpectedOpcode | RdmapError::UnsolicitedResponse | RdmapError::UnknownAtomic => {
+            RemoteOperation::UnexpectedOpcode
         }
+        RdmapError::ReadRequestLength
+        | RdmapError::ResponseTooShort
+        | RdmapError::MalformedTerminate
+        | RdmapError::AtomicRequestLength
+        | RdmapError::AtomicResponseLength
+        | RdmapError::AtomicResponseId
+        | RdmapError::ImmediateLength => RemoteOperation::Unspecified,
     })
 }
 
@@ -119,6 +130,7 @@ impl fmt::Display for AccessError {
             Self::AccessRights => "access rights violation",
             Self::NotAssociated => "STag of another Stream or protection domain",
             Self::OffsetWrap => "tagged offset wraps",
+            Self::Misaligned => "not on a 64-bit boundary",
         })
     }
 }

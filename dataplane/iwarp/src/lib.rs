@@ -1,9 +1,10 @@
-//! iWARP: MPA (RFC 5044, 6581), DDP (RFC 5041) and RDMAP (RFC 5040).
+//! iWARP: MPA (RFC 5044, 6581), DDP (RFC 5041) and RDMAP (RFC 5040, 7306).
 //!
 //! Formats and state machines only: ordered octets in, FPDUs out. No I/O, no clock, no threads.
 
 #![forbid(unsafe_code)]
 
+pub mod atomic;
 pub mod crc;
 pub mod ddp;
 pub mod error;

@@ -2,6 +2,7 @@
 //!
 //! The engine implements [`Memory`] over real buffers (`dataplane::mem`); tests over vectors.
 
+use crate::atomic::AtomicOperation;
 use crate::types::{ProtectionDomain, Stag, StreamId};
 
 /// On whose behalf memory is accessed.
@@ -24,6 +25,8 @@ pub enum Operation {
     RemoteWrite,
     /// The peer's RDMA Read.
     RemoteRead,
+    /// The peer's Atomic Operation.
+    RemoteAtomic,
 }
 
 /// Why an access was refused (RFC 5041 section 7.1, RFC 5040 section 7).
@@ -39,6 +42,8 @@ pub enum AccessError {
     NotAssociated,
     /// Offset plus length exceeds 2^64 - 1.
     OffsetWrap,
+    /// The word of an Atomic Operation is not on a 64-bit boundary of the host's memory.
+    Misaligned,
 }
 
 /// Registered memory.
@@ -84,6 +89,27 @@ pub trait Memory {
         offset: u64,
         out: &mut [u8],
     ) -> Result<(), AccessError>;
+
+    /// Says whether an Atomic Operation of the peer may change the word at `offset`.
+    ///
+    /// # Errors
+    /// The first check that failed, alignment last.
+    fn check_atomic(&self, who: Accessor, stag: Stag, offset: u64) -> Result<(), AccessError>;
+
+    /// Reads, changes and writes back the word at `offset` for the peer, and returns what it was.
+    ///
+    /// Nothing else that changes the word by an Atomic Operation, on whatever core and for whatever
+    /// Stream, comes in between.
+    ///
+    /// # Errors
+    /// The first check that failed; the word is unchanged then.
+    fn atomic(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        offset: u64,
+        operation: AtomicOperation,
+    ) -> Result<u64, AccessError>;
 
     /// Withdraws a buffer from remote access, as Send with Invalidate asks.
     ///

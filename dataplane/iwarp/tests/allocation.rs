@@ -4,6 +4,7 @@ mod common;
 
 use common::memory::{TestMemory, WHO};
 use common::*;
+use iwarp::atomic::AtomicOperation;
 use iwarp::mpa::Role;
 use iwarp::stream::Stream;
 use iwarp::types::Stag;
@@ -86,6 +87,8 @@ fn nothing_is_allocated_after_the_first_cut() {
         write(2, &elements, world.sink, 7),
         read(3, sge(world.sink, 0, 400), world.source, 0),
         send(4, &[]),
+        SendRequest::atomic(5, world.sink, 8, AtomicOperation::fetch_add(1)),
+        SendRequest::immediate(6, [9; 8], true),
     ];
     // The first FPDU that is not in one segment makes room for a few.
     world.post_all(0, &requests[..1]);

@@ -19,7 +19,7 @@ fn near(limit: u64) -> impl Strategy<Value = u64> {
 }
 
 fn any_header() -> impl Strategy<Value = (bool, u8, usize, u64, u32, u32, u64)> {
-    let opcode = prop_oneof![8 => 0_u8..8, 1 => 8_u8..16];
+    let opcode = prop_oneof![8 => 0_u8..12, 1 => 12_u8..16];
     (any::<bool>(), opcode, 0_usize..8, near(REGION_LEN as u64), 0_u32..4, 0_u32..4, near(28))
 }
 
@@ -28,8 +28,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     let segment = (any_header(), payload).prop_map(|((last, opcode, stag, to, queue, msn, mo), payload)| {
         // Mostly on the queue that the opcode is for.
         let own = match opcode {
-            1 => 1,
+            1 | 10 => 1,
             7 => 2,
+            11 => 3,
             _ => 0,
         };
         let queue = if queue == 3 { 3 } else { own };
@@ -37,9 +38,12 @@ fn any_step() -> impl Strategy<Value = Step> {
     });
     let read = (0_u32..4, 0_usize..8, near(REGION_LEN as u64), 0_u32..70)
         .prop_map(|(msn, stag, offset, len)| Step::Read { msn, stag, offset, len });
+    let atomic = (0_u32..4, 0_usize..8, near(REGION_LEN as u64 / 8), 0_u8..4)
+        .prop_map(|(msn, stag, word, code)| Step::Atomic { msn, stag, offset: word.wrapping_mul(8), code });
     prop_oneof![
         12 => segment,
         3 => read,
+        3 => atomic,
         1 => proptest::collection::vec(any::<u8>(), 0..60).prop_map(Step::Anything),
         1 => proptest::collection::vec(any::<u8>(), 1..60).prop_map(Step::Noise),
         6 => (0_usize..4).prop_map(Step::Build),

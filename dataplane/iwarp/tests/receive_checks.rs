@@ -113,7 +113,7 @@ mod ddp_untagged {
     // proves 5041-7.1-1, 5041-7.1-8, 5041-7.2-1
     #[test]
     fn queue_number() {
-        for queue in [3, 4, u32::MAX] {
+        for queue in [4, 5, u32::MAX] {
             let header = untagged(Opcode::Send, queue, 1);
             refused(header, &[7; 8], DdpError::InvalidQueue, UntaggedBuffer::InvalidQueue);
         }
@@ -228,7 +228,7 @@ mod ddp_tagged {
         let terminate = rig.assert_terminates(DdpError::Tagged(error), TerminateCode::Tagged(code));
         terminate.assert_shows(&ulpdu(header, &[7; 4]), 14);
         for region in rig.memory.regions.values() {
-            assert!(region.octets.iter().all(|&octet| octet == 0));
+            assert!(region.octets.borrow().iter().all(|&octet| octet == 0));
         }
     }
 
@@ -353,7 +353,7 @@ mod rdmap_header {
         rig.assert_terminates(RdmapError::Version, operation(RemoteOperation::InvalidVersion));
     }
 
-    // proves 5040-7.2-2, 5040-4.1-5, 5040-4.1-7
+    // proves 5040-7.2-2, 5040-4.1-5, 5040-4.1-7, 7306-8.2-1, 7306-8.2-3
     #[test]
     fn an_opcode_belongs_to_one_queue_or_to_tagged_buffers() {
         let good = |opcode: u8, queue: Option<u32>| match opcode {
@@ -361,10 +361,13 @@ mod rdmap_header {
             1 => queue == Some(1),
             3..=6 => queue == Some(0),
             7 => queue == Some(2),
+            8 | 9 => queue == Some(0),
+            10 => queue == Some(1),
+            11 => queue == Some(3),
             _ => false,
         };
         for opcode in 0..16 {
-            for queue in [None, Some(0), Some(1), Some(2)] {
+            for queue in [None, Some(0), Some(1), Some(2), Some(3)] {
                 if good(opcode, queue) {
                     continue;
                 }

@@ -3,11 +3,13 @@
 //! No reference to the octets is ever made, because another thread may write them at any time:
 //! access is by copy, after one checked offset calculation ([`Buffer::address_of`]). Two threads that
 //! copy the same octets at the same time get an unspecified mix of old and new ones, as with
-//! any RDMA buffer; order is made by completions, or by the atomic octet accesses.
+//! any RDMA buffer; order is made by completions, or by the atomic accesses to octets and words.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use iwarp::atomic::AtomicOperation;
 
 /// Whether to back a buffer by huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,20 @@ pub struct OutOfBounds {
     pub len: usize,
     /// Octets of the buffer.
     pub size: usize,
+}
+
+/// An access to a word was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WordError {
+    /// It is not within the buffer.
+    #[error("{0}")]
+    OutOfBounds(#[from] OutOfBounds),
+    /// It is not on a 64-bit boundary; buffers themselves begin on one.
+    #[error("the word at {offset} is not on a 64-bit boundary")]
+    Misaligned {
+        /// Its first octet.
+        offset: usize,
+    },
 }
 
 /// Shared memory; clones name the same octets, which live until the last clone is gone.
@@ -133,6 +149,59 @@ impl Buffer {
         self.atomic(offset).store(value, Ordering::Release);
     }
 
+    /// The word at `offset`, in the host's order, read with acquire order.
+    ///
+    /// # Errors
+    /// When it is not within the buffer or not on a 64-bit boundary.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, WordError> {
+        Ok(self.word(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Carries out an Atomic Operation on the word at `offset`, which is a number in the host's order, and
+    /// returns what it was.
+    ///
+    /// One indivisible step to all others that do the same, whatever their core: local applications,
+    /// and workers for their peers.
+    ///
+    /// # Errors
+    /// When the word is not within the buffer or not on a 64-bit boundary.
+    // req 7306-5-1, 7306-5.3-1, 7306-5.4-2
+    // req 7306-5-2, 7306-5.4-3: by the processor's own instructions, so to local applications too.
+    pub fn update_u64(&self, offset: usize, operation: AtomicOperation) -> Result<u64, WordError> {
+        let word = self.word(offset)?;
+        if let AtomicOperation::FetchAdd { add, mask: 0 } = operation {
+            return Ok(word.fetch_add(add, Ordering::AcqRel));
+        }
+        let mut original = word.load(Ordering::Acquire);
+        // Repeated only when somebody else's operation came in between.
+        while let Err(other) = word.compare_exchange_weak(
+            original,
+            operation.apply(original),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            original = other;
+        }
+        Ok(original)
+    }
+
+    /// Says whether there is a word at `offset`.
+    pub(super) fn check_word(&self, offset: usize) -> Result<(), WordError> {
+        self.word(offset).map(|_| ())
+    }
+
+    fn word(&self, offset: usize) -> Result<&AtomicU64, WordError> {
+        let word = self.address_of(offset, size_of::<AtomicU64>())?.cast::<u64>();
+        if !word.is_aligned() {
+            return Err(WordError::Misaligned { offset });
+        }
+        // SAFETY: `address_of` proved that the eight octets are within the mapping, which is readable and
+        // writable as long as `self` lives; they are aligned as an AtomicU64, which was just checked; and
+        // no reference to plain octets of a mapping is ever made. Copies that meet a word while it
+        // changes get any mix of octets, as the head of this module says.
+        Ok(unsafe { AtomicU64::from_ptr(word.as_ptr()) })
+    }
+
     fn atomic(&self, offset: usize) -> &AtomicU8 {
         let octet = self.address_of(offset, 1).expect("an offset within the buffer");
         // SAFETY: the octet is within the mapping, which lives as long as `self`, and an AtomicU8
@@ -199,7 +268,7 @@ impl Drop for Mapping {
 // SAFETY: `address` is owned by this value alone, and munmap may run on any thread.
 unsafe impl Send for Mapping {}
 
-// SAFETY: through `&Mapping` octets are only copied, or accessed as AtomicU8; no reference to
+// SAFETY: through `&Mapping` octets are only copied, or accessed as AtomicU8 or AtomicU64; no reference to
 // plain octets is made, so threads cannot break each other's aliasing. `len` never changes.
 unsafe impl Sync for Mapping {}
 
@@ -243,6 +312,67 @@ mod tests {
         assert_eq!(buffer.write(15, b"ab"), Err(OutOfBounds { offset: 15, len: 2, size: 16 }));
         assert_eq!(buffer.read(16, &mut []), Ok(()));
         assert_eq!(buffer.load_u8(15), 0, "a refused write leaves nothing behind");
+    }
+
+    #[test]
+    fn a_word_is_a_number_in_the_hosts_order() {
+        let buffer = Buffer::allocate(24, HugePages::Never).unwrap();
+        buffer.write(8, &7_u64.to_ne_bytes()).unwrap();
+        assert_eq!(buffer.load_u64(8), Ok(7));
+        assert_eq!(buffer.update_u64(8, AtomicOperation::fetch_add(5)), Ok(7));
+        assert_eq!(buffer.update_u64(8, AtomicOperation::cmp_swap(11, 1)), Ok(12));
+        assert_eq!(buffer.update_u64(8, AtomicOperation::cmp_swap(12, 0x0102)), Ok(12));
+        let mask = AtomicOperation::FetchAdd { add: 0xff, mask: 0x80 };
+        assert_eq!(buffer.update_u64(8, mask), Ok(0x0102));
+        let mut out = [0; 24];
+        buffer.read(0, &mut out).unwrap();
+        assert_eq!(out[8..16], 0x0101_u64.to_ne_bytes());
+        assert_eq!((&out[..8], &out[16..]), (&[0; 8][..], &[0; 8][..]), "and nothing else changed");
+    }
+
+    // proves 7306-5.1.1-2, 7306-5.1.2-4
+    #[test]
+    fn only_whole_words_on_a_boundary_are_changed() {
+        let buffer = Buffer::allocate(24, HugePages::Never).unwrap();
+        let add = AtomicOperation::fetch_add(u64::MAX);
+        for offset in (1..16).filter(|offset| offset % 8 != 0) {
+            assert_eq!(buffer.update_u64(offset, add), Err(WordError::Misaligned { offset }));
+        }
+        for offset in [17, 24, usize::MAX] {
+            let beyond = OutOfBounds { offset, len: 8, size: 24 };
+            assert_eq!(buffer.update_u64(offset, add), Err(WordError::OutOfBounds(beyond)));
+        }
+        let mut out = [1; 24];
+        buffer.read(0, &mut out).unwrap();
+        assert_eq!(out, [0; 24]);
+    }
+
+    // proves 7306-5-1, 7306-5.3-1, 7306-5.4-2
+    #[test]
+    fn no_update_is_lost_between_cores() {
+        const ROUNDS: u64 = 20_000;
+        let buffer = Buffer::allocate(8, HugePages::Never).unwrap();
+        // Each half counts by itself, each by another operation.
+        let low = AtomicOperation::FetchAdd { add: 1, mask: 1 << 31 };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        buffer.update_u64(0, AtomicOperation::fetch_add(1 << 32)).unwrap();
+                        buffer.update_u64(0, low).unwrap();
+                        let mut word = buffer.load_u64(0).unwrap();
+                        loop {
+                            let swap = AtomicOperation::cmp_swap(word, word.wrapping_add(1 << 32));
+                            match buffer.update_u64(0, swap).unwrap() {
+                                original if original == word => break,
+                                other => word = other,
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(buffer.load_u64(0), Ok(((4 * ROUNDS) << 32) | (2 * ROUNDS)));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 mod buffer;
 mod registry;
 
-pub use buffer::{AllocateError, Buffer, HugePages, OutOfBounds};
+pub use buffer::{AllocateError, Buffer, HugePages, OutOfBounds, WordError};
 pub use registry::{RegionInfo, RegisterError, Registry, Scope};
 
 /// A run of octets in a buffer, to be registered.
@@ -38,14 +38,21 @@ pub struct AccessRights {
     pub remote_write: bool,
     /// The peer may read.
     pub remote_read: bool,
+    /// The peer may change words by Atomic Operations.
+    pub remote_atomic: bool,
     /// The peer may invalidate it (Send with Invalidate).
     pub remote_invalidate: bool,
 }
 
 impl AccessRights {
     /// Local source only.
-    pub const LOCAL_READ: Self =
-        Self { local_write: false, remote_write: false, remote_read: false, remote_invalidate: false };
+    pub const LOCAL_READ: Self = Self {
+        local_write: false,
+        remote_write: false,
+        remote_read: false,
+        remote_atomic: false,
+        remote_invalidate: false,
+    };
 
     /// Local source and sink.
     pub const LOCAL: Self = Self { local_write: true, ..Self::LOCAL_READ };
@@ -58,4 +65,7 @@ impl AccessRights {
 
     /// Local use, and the peer may read and write.
     pub const REMOTE: Self = Self { remote_write: true, ..Self::REMOTE_READ };
+
+    /// Local use, and the peer may carry out Atomic Operations but neither read nor write.
+    pub const REMOTE_ATOMIC: Self = Self { remote_atomic: true, ..Self::LOCAL };
 }

@@ -12,11 +12,13 @@
 //! |<----- index (24) ---->|
 //! ```
 
+use iwarp::atomic::{AtomicOperation, WORD_LEN};
 use iwarp::memory::{AccessError, Accessor, Memory, Operation};
 use iwarp::types::{ProtectionDomain, Stag, StreamId};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
+use super::buffer::WordError;
 use super::{AccessRights, MemoryRegion};
 
 const KEY_BITS: u32 = 8;
@@ -184,6 +186,7 @@ impl Registry {
             Operation::LocalWrite => found.rights.local_write,
             Operation::RemoteWrite => found.rights.remote_write,
             Operation::RemoteRead => found.rights.remote_read,
+            Operation::RemoteAtomic => found.rights.remote_atomic,
         };
         if !allowed {
             return Err(AccessError::AccessRights);
@@ -195,6 +198,19 @@ impl Registry {
         }
         let offset = usize::try_from(offset).map_err(|_| AccessError::BaseOrBounds)?;
         Ok((found, found.region.offset + offset))
+    }
+
+    /// The check of an Atomic Operation: the registration and where in its buffer the word is.
+    // req 7306-5.1.1-1, 7306-5.1.2-2, 7306-8.2-6: of the host's memory, however the region lies in it.
+    fn resolve_word(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        offset: u64,
+    ) -> Result<(&Registration, usize), AccessError> {
+        let (found, at) = self.resolve(who, Operation::RemoteAtomic, stag, offset, WORD_LEN as usize)?;
+        found.region.buffer.check_word(at).map_err(word_refused)?;
+        Ok((found, at))
     }
 
     /// The registration, when `who` may use it at all.
@@ -253,6 +269,21 @@ impl Memory for Registry {
         found.region.buffer.read(at, out).map_err(|_| AccessError::BaseOrBounds)
     }
 
+    fn check_atomic(&self, who: Accessor, stag: Stag, offset: u64) -> Result<(), AccessError> {
+        self.resolve_word(who, stag, offset).map(|_| ())
+    }
+
+    fn atomic(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        offset: u64,
+        operation: AtomicOperation,
+    ) -> Result<u64, AccessError> {
+        let (found, at) = self.resolve_word(who, stag, offset)?;
+        found.region.buffer.update_u64(at, operation).map_err(word_refused)
+    }
+
     fn invalidate(&mut self, who: Accessor, stag: Stag) -> Result<(), AccessError> {
         let found = self.find(who, stag)?;
         if !found.rights.remote_invalidate {
@@ -263,6 +294,13 @@ impl Memory for Registry {
             registration.invalidated = true;
         }
         Ok(())
+    }
+}
+
+fn word_refused(error: WordError) -> AccessError {
+    match error {
+        WordError::OutOfBounds(_) => AccessError::BaseOrBounds,
+        WordError::Misaligned { .. } => AccessError::Misaligned,
     }
 }
 
@@ -330,6 +368,28 @@ mod tests {
         assert_eq!(check(Operation::RemoteRead, write), denied);
         assert_eq!(check(Operation::RemoteRead, read), Ok(()));
         assert_eq!(check(Operation::RemoteWrite, read), denied);
+    }
+
+    // proves 7306-5.2.1-2, 7306-8.2-6
+    #[test]
+    fn an_atomics_word_is_aligned_in_memory_not_in_its_region() {
+        let mut registry = registry(4);
+        let region = MemoryRegion { offset: 4, len: 96, ..region(100) };
+        let buffer = region.buffer.clone();
+        let rights = AccessRights::REMOTE_ATOMIC;
+        let stag = registry.register(WHO.domain, Scope::Domain, region.clone(), rights).unwrap();
+        let add = |offset| registry.atomic(WHO, stag, offset, AtomicOperation::fetch_add(3));
+        assert_eq!(add(4), Ok(0));
+        assert_eq!(add(4), Ok(3));
+        assert_eq!(buffer.load_u64(8), Ok(6));
+        for offset in [0, 8, 3, 80] {
+            assert_eq!(add(offset), Err(AccessError::Misaligned));
+        }
+        assert_eq!(add(92), Err(AccessError::BaseOrBounds), "half of it is beyond the region");
+        assert_eq!(add(u64::MAX - 3), Err(AccessError::OffsetWrap));
+        let other = registry.register(WHO.domain, Scope::Domain, region, AccessRights::REMOTE).unwrap();
+        assert_eq!(registry.check_atomic(WHO, other, 4), Err(AccessError::AccessRights));
+        assert_eq!(buffer.load_u64(8), Ok(6));
     }
 
     // proves 5040-8.1.1-2, 5040-8.1.1-3, 5041-8.2-4, 5041-8.3.1-2, 5041-8.3.1-3, 5042-6.1.1-2

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use iwarp::mpa::Profile;
 use iwarp::types::{ProtectionDomain, Stag};
-use iwarp::work::{
-    CompletedOperation, Completion, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status,
-};
+use iwarp::work::{Completion, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status};
 use tcpstack::sim::Faults;
 
 use super::{Stalled, World};
@@ -36,7 +34,7 @@ pub struct Side {
     pub client: Option<Client>,
     /// Its memory.
     pub buffer: Buffer,
-    /// Names the whole buffer, with all rights.
+    /// Names the whole buffer, which the peer may read and write.
     pub stag: Stag,
     /// Its queue pair, the latest.
     pub qp: Option<QueuePairId>,
@@ -186,7 +184,7 @@ impl Side {
 }
 
 fn is_receive(completion: &Completion) -> bool {
-    matches!(completion.operation, CompletedOperation::Receive { .. })
+    completion.operation.is_receive()
 }
 
 impl Session {

@@ -245,12 +245,7 @@ impl Traffic {
             outcome.failures += 1;
             return;
         }
-        let count = match operation {
-            CompletedOperation::Receive { .. } => &mut outcome.receives_done,
-            CompletedOperation::Send | CompletedOperation::Write | CompletedOperation::Read => {
-                &mut outcome.steps_done
-            }
-        };
+        let count = if operation.is_receive() { &mut outcome.receives_done } else { &mut outcome.steps_done };
         assert_eq!(id, *count as u64, "each completion comes once, and in order of posting");
         *count += 1;
         let done = outcome.steps_done == self.plan.steps.len();

@@ -235,6 +235,7 @@ impl Channel {
             CompletedOperation::Receive { solicited: false, .. } => {
                 Ok(Arrival::Data { slot: receive_slot(completion.id), len: completion.len })
             }
+            CompletedOperation::ReceiveImmediate { .. } => Err(ChannelError::Unexpected),
             _ if completion.id == MESSAGE_ID => Ok(Arrival::Nothing),
             _ => Ok(Arrival::Sent(completion.id + 1)),
         }
@@ -519,7 +520,9 @@ fn name(operation: CompletedOperation) -> &'static str {
         CompletedOperation::Send => "a Send",
         CompletedOperation::Write => "an RDMA Write",
         CompletedOperation::Read => "an RDMA Read",
-        CompletedOperation::Receive { .. } => "a receive",
+        CompletedOperation::Atomic { .. } => "an Atomic Operation",
+        CompletedOperation::Immediate => "Immediate Data",
+        CompletedOperation::Receive { .. } | CompletedOperation::ReceiveImmediate { .. } => "a receive",
     }
 }
 

@@ -506,7 +506,7 @@ mod tests {
         let qp = QueuePairId { index, generation: 0 };
         let (listener, remote) = (ListenerId(0), service.config.local);
         let mut verbs = Recorder::default();
-        verbs.events.push_back(Event::ConnectRequest { listener, qp, remote, private_data });
+        verbs.events.push_back(Event::ConnectRequest { listener, qp, remote, depths: None, private_data });
         service.poll(&mut verbs);
         let Some(Command::Register { token, domain, region, rights }) = verbs.commands.pop() else {
             panic!("memory is registered first")
@@ -552,6 +552,7 @@ mod tests {
             remote_write,
             remote_read,
             remote_invalidate: false,
+            remote_atomic: false,
         };
         assert_eq!(welcome(&mut service, 0, Operation::Write).2, rights(true, false));
         assert_eq!(welcome(&mut service, 1, Operation::Read).2, rights(false, true));

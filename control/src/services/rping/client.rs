@@ -10,9 +10,7 @@ use dataplane::verbs::{
 };
 use iwarp::mpa::{Negotiated, Profile};
 use iwarp::types::{ProtectionDomain, Stag};
-use iwarp::work::{
-    CompletedOperation, Completion, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status,
-};
+use iwarp::work::{Completion, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status};
 use tcpstack::time::Instant;
 
 use super::{ADVERTISEMENT_LEN, Advertisement, fill_pattern};
@@ -399,7 +397,7 @@ impl RpingClient {
             Status::Flushed | Status::RemoteError => return,
             _ => return self.fail(ClientError::Request { round: self.round, status }, verbs),
         }
-        if !matches!(operation, CompletedOperation::Receive { .. }) {
+        if !operation.is_receive() {
             return;
         }
         if len != ADVERTISEMENT_LEN {

@@ -412,6 +412,19 @@ fn two_sends_at_once_are_a_violation() {
 }
 
 #[test]
+fn immediate_data_is_a_violation() {
+    let mut world = World::new(1);
+    let raw = RawClient::connect(&mut world);
+    world.client_verbs.post_send(raw.qp, SendRequest::immediate(1, [0; 8], false)).unwrap();
+    for _ in 0..8 {
+        world.turn();
+    }
+    assert!(!raw.is_connected(&world));
+    assert_eq!(world.counter("protocol_violations"), 1);
+    assert_eq!(world.counter("rounds"), 0);
+}
+
+#[test]
 fn requests_that_fail_are_not_taken_for_progress() {
     let mut world = World::new(1);
     let raw = RawClient::connect(&mut world);

@@ -11,7 +11,7 @@
 use core::fmt;
 
 use crate::memory::AccessError;
-use crate::wire::rdmap::{QUEUE_READ_REQUEST, QUEUE_SEND, QUEUE_TERMINATE};
+use crate::wire::rdmap::{QUEUE_ATOMIC_RESPONSE, QUEUE_READ_REQUEST, QUEUE_SEND, QUEUE_TERMINATE};
 
 pub(crate) mod segmenter;
 pub(crate) mod sg_list;
@@ -30,15 +30,17 @@ pub(crate) trait Payload {
     fn pieces(&self) -> impl Iterator<Item = &[u8]>;
 }
 
-/// The untagged queues that RDMAP uses (RFC 5040 section 4.1, figure 4).
+/// The untagged queues that RDMAP uses (RFC 5040 section 4.1, figure 4; RFC 7306 figure 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Queue 0: Sends.
+    /// Queue 0: Sends and Immediate Data.
     Send,
-    /// Queue 1: RDMA Read Requests.
+    /// Queue 1: RDMA Read Requests and Atomic Requests.
     ReadRequest,
     /// Queue 2: the Terminate Message.
     Terminate,
+    /// Queue 3: Atomic Responses.
+    AtomicResponse,
 }
 
 impl Queue {
@@ -48,6 +50,7 @@ impl Queue {
             QUEUE_SEND => Ok(Self::Send),
             QUEUE_READ_REQUEST => Ok(Self::ReadRequest),
             QUEUE_TERMINATE => Ok(Self::Terminate),
+            QUEUE_ATOMIC_RESPONSE => Ok(Self::AtomicResponse),
             _ => Err(DdpError::InvalidQueue),
         }
     }
@@ -59,6 +62,7 @@ impl fmt::Display for Queue {
             Self::Send => "Send",
             Self::ReadRequest => "Read Request",
             Self::Terminate => "Terminate",
+            Self::AtomicResponse => "Atomic Response",
         })
     }
 }
@@ -78,10 +82,11 @@ pub enum DdpError {
     /// A tagged segment does not fit its buffer, or may not be placed there.
     #[error("tagged DDP Segment refused: {0}")]
     Tagged(AccessError),
-    /// A Queue Number other than 0, 1 and 2.
+    /// A Queue Number other than 0 to 3.
     #[error("untagged DDP Segment on an unknown queue")]
     InvalidQueue,
-    /// The next message of a queue has no buffer: no receive posted, or more Reads than IRD.
+    /// The next message of a queue has no buffer: no receive posted, more Reads and Atomics than IRD,
+    /// or an Atomic Response that no Atomic Request of ours waits for.
     #[error("no buffer for the next message on the {0} queue")]
     NoBuffer(Queue),
     /// The MSN is not that of the next message.

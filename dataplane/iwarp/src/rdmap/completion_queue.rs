@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::work::{CompletedOperation, Completion};
+use crate::work::Completion;
 
 /// Completions of both queues, oldest first.
 ///
@@ -43,5 +43,5 @@ impl CompletionQueue {
 }
 
 fn is_receive(completion: &Completion) -> bool {
-    matches!(completion.operation, CompletedOperation::Receive { .. })
+    completion.operation.is_receive()
 }

@@ -17,6 +17,7 @@
 
 use arrayvec::ArrayVec;
 
+use super::atomics::OutboundAtomics;
 use super::completion_queue::CompletionQueue;
 use super::reads::{InboundReads, OutboundReads, TerminateReceiver};
 use super::receive_queue::ReceiveQueue;
@@ -78,6 +79,7 @@ pub(crate) struct Endpoint {
     pub(super) sends: SendQueue,
     pub(super) receives: ReceiveQueue,
     pub(super) reads: OutboundReads,
+    pub(super) atomics: OutboundAtomics,
     pub(super) peer_reads: InboundReads,
     pub(super) terminate_in: TerminateReceiver,
     pub(super) completions: CompletionQueue,
@@ -110,6 +112,7 @@ impl Endpoint {
             sends: SendQueue::new(send_depth),
             receives: ReceiveQueue::new(receive_depth),
             reads: OutboundReads::new(ord.min(send_depth) + rtr_reads),
+            atomics: OutboundAtomics::new(ord.min(send_depth)),
             // req 5040-8.1.2-7
             // req 5042-6.4.3.3-1, 5042-6.4.3.3-2, 5042-appendix-A-5: one queue a Stream, of IRD Reads.
             peer_reads: InboundReads::new(ird),
@@ -123,7 +126,9 @@ impl Endpoint {
     /// Queues a send request; one that comes too late is flushed in its turn.
     #[inline]
     pub(crate) fn post_send(&mut self, request: SendRequest) -> Result<(), PostError> {
-        if self.ord == 0 && matches!(request.operation, SendOperation::Read { .. }) {
+        if self.ord == 0
+            && matches!(request.operation, SendOperation::Read { .. } | SendOperation::Atomic { .. })
+        {
             return Err(PostError::NoReads);
         }
         self.sends.post(request, &self.completions)?;
@@ -197,6 +202,7 @@ impl Endpoint {
         self.phase = phase;
         self.outgoing.stop();
         self.reads.clear();
+        self.atomics.clear();
         self.peer_reads.truncate(0);
         self.sends.flush(&mut self.completions);
         self.receives.flush(&mut self.completions);

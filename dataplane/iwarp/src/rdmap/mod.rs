@@ -1,18 +1,22 @@
-//! RDMAP (RFC 5040): the messages of a Stream, both ways, above DDP and below the application.
+//! RDMAP (RFC 5040, 7306): the messages of a Stream, both ways, above DDP and below the application.
 //!
 //! - `endpoint`: one end of a Stream: its state, and how it ends
 //! - `receiver`: checks, Placement and Delivery of what the peer sends
 //! - `sender`: which message goes out next, segment by segment
 //! - `send_queue`, `receive_queue`, `completion_queue`: posted work, and its completions in order
-//! - `reads`: Reads outstanding at the peer, and the peer's Reads to answer
+//! - `reads`: Reads outstanding at the peer, and the peer's Reads and Atomics to answer
+//! - `atomics`: Atomic Operations, both ways
+//! - `immediate`: Immediate Data, both ways
 //!
 //! Nothing here allocates after construction: every queue has the size that was negotiated or
 //! asked for.
 
 use crate::memory::AccessError;
 
+mod atomics;
 mod completion_queue;
 mod endpoint;
+mod immediate;
 mod reads;
 mod receive_queue;
 mod receiver;
@@ -59,6 +63,24 @@ pub enum RdmapError {
     /// The first FPDU is not the RTR indication that was negotiated.
     #[error("the first FPDU is not the negotiated RTR indication")]
     UnexpectedRtr,
+    /// An Atomic Request is shorter than its header.
+    #[error("Atomic Request is shorter than its header")]
+    AtomicRequestLength,
+    /// An Atomic Request with an Atomic Operation Code that RFC 7306 does not define.
+    #[error("unknown Atomic Operation")]
+    UnknownAtomic,
+    /// The word of an Atomic Request was refused.
+    #[error("Atomic Request refused: {0}")]
+    AtomicTarget(AccessError),
+    /// An Atomic Response is shorter than its header.
+    #[error("Atomic Response is shorter than its header")]
+    AtomicResponseLength,
+    /// An Atomic Response with another identifier than the Request that it answers.
+    #[error("Atomic Response answers another Request than the oldest")]
+    AtomicResponseId,
+    /// Immediate Data of other than 8 octets.
+    #[error("Immediate Data is not of 8 octets")]
+    ImmediateLength,
     /// A Terminate too short to say anything.
     #[error("malformed Terminate")]
     MalformedTerminate,

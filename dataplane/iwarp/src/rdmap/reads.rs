@@ -1,15 +1,18 @@
 //! RDMA Reads: ours that the peer has to answer, and the peer's that we have to (RFC 5040
-//! section 5.2). Both are answered in order, so both are queues.
+//! section 5.2). Both are answered in order, so both are queues. The peer's Atomic Operations
+//! (RFC 7306 section 5) stand in line with its Reads.
 
 use std::collections::VecDeque;
 
 use super::RdmapError;
+use super::atomics::ATOMIC_REQUEST_OCTETS;
 use super::send_queue::Ticket;
 use crate::ddp::untagged::UntaggedReceiver;
 use crate::ddp::{DdpError, Payload, Queue};
 use crate::error::StreamError;
 use crate::types::Stag;
-use crate::wire::rdmap::{READ_REQUEST_LEN, ReadRequest};
+use crate::wire::atomic::{ATOMIC_REQUEST_LEN, AtomicRequest};
+use crate::wire::rdmap::{Opcode, READ_REQUEST_LEN, ReadRequest};
 
 /// [`READ_REQUEST_LEN`], as lengths of messages are counted.
 pub(crate) const READ_REQUEST_OCTETS: u32 = 28;
@@ -93,37 +96,49 @@ impl OutboundReads {
     }
 }
 
-/// A Read of the peer that is not wholly answered.
+/// What the peer asked for.
+pub(crate) enum PeerRequest {
+    Read(ReadRequest),
+    Atomic(AtomicRequest),
+}
+
+/// A Read or Atomic of the peer that is not wholly answered.
 pub(crate) struct InboundRead {
-    pub(crate) request: ReadRequest,
-    /// MSN of its Read Request.
+    pub(crate) request: PeerRequest,
+    /// MSN of its Request.
     pub(crate) msn: u32,
 }
 
-/// The peer's Reads, oldest first, and with them untagged queue 1.
+impl InboundRead {
+    pub(crate) fn is_atomic(&self) -> bool {
+        matches!(self.request, PeerRequest::Atomic(_))
+    }
+}
+
+/// The peer's Reads and Atomics, oldest first, and with them untagged queue 1.
 pub(crate) struct InboundReads {
     ring: VecDeque<InboundRead>,
     limit: usize,
     queue: UntaggedReceiver,
-    /// The Read Request that is arriving; complete after its last segment.
-    header: [u8; READ_REQUEST_LEN],
+    /// Of the Request that is arriving.
+    opcode: Option<Opcode>,
+    /// The Request that is arriving; complete after its last segment. A Read's is shorter.
+    header: [u8; ATOMIC_REQUEST_LEN],
 }
 
 impl InboundReads {
-    /// Serves up to `limit` Reads at a time.
+    /// Serves up to `limit` Reads and Atomics at a time.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             ring: VecDeque::with_capacity(limit),
             limit,
             queue: UntaggedReceiver::new(Queue::ReadRequest),
-            header: [0; READ_REQUEST_LEN],
+            opcode: None,
+            header: [0; ATOMIC_REQUEST_LEN],
         }
     }
 
     /// Checks and takes a segment of a Read Request; the request when that was the last one.
-    ///
-    /// The buffers of this queue are headers, as many as IRD.
-    // req 5040-5.2.2-3, 5040-6.1-5
     pub(crate) fn place<P: Payload>(
         &mut self,
         last: bool,
@@ -131,18 +146,58 @@ impl InboundReads {
         offset: u32,
         payload: &P,
     ) -> Result<Option<InboundRead>, StreamError> {
-        let len = payload.len();
-        let capacity = (self.ring.len() < self.limit).then_some(READ_REQUEST_OCTETS);
-        self.queue.check(msn, offset, len as usize, capacity)?;
-        let at = offset as usize;
-        payload.gather(&mut self.header[at..at + len as usize]);
-        match self.queue.placed(len, last) {
+        match self.place_header(Opcode::ReadRequest, READ_REQUEST_OCTETS, last, msn, offset, payload)? {
             None => Ok(None),
             Some(READ_REQUEST_OCTETS) => {
-                Ok(Some(InboundRead { request: ReadRequest::parse(&self.header), msn }))
+                Ok(Some(InboundRead { request: PeerRequest::Read(self.last_header()), msn }))
             }
             Some(_) => Err(RdmapError::ReadRequestLength.into()),
         }
+    }
+
+    /// Checks and takes a segment of an Atomic Request; its header when that was the last one.
+    pub(crate) fn place_atomic<P: Payload>(
+        &mut self,
+        last: bool,
+        msn: u32,
+        offset: u32,
+        payload: &P,
+    ) -> Result<Option<&[u8; ATOMIC_REQUEST_LEN]>, StreamError> {
+        match self.place_header(Opcode::AtomicRequest, ATOMIC_REQUEST_OCTETS, last, msn, offset, payload)? {
+            None => Ok(None),
+            Some(ATOMIC_REQUEST_OCTETS) => Ok(Some(&self.header)),
+            Some(_) => Err(RdmapError::AtomicRequestLength.into()),
+        }
+    }
+
+    /// Checks and takes a segment of a Request; the message's length when that was the last one.
+    ///
+    /// The buffers of this queue are headers, as many as IRD.
+    // req 5040-5.2.2-3, 5040-6.1-5
+    // req 7306-5.2.2-5: what was negotiated is the sum of Reads and Atomics.
+    fn place_header<P: Payload>(
+        &mut self,
+        opcode: Opcode,
+        header_len: u32,
+        last: bool,
+        msn: u32,
+        offset: u32,
+        payload: &P,
+    ) -> Result<Option<u32>, StreamError> {
+        let len = payload.len();
+        let capacity = (self.ring.len() < self.limit).then_some(header_len);
+        self.queue.check(msn, offset, len as usize, capacity)?;
+        // req 5041-4.3-4: the octet that holds the opcode is the same in all segments.
+        if *self.opcode.get_or_insert(opcode) != opcode {
+            return Err(RdmapError::UnexpectedOpcode.into());
+        }
+        let at = offset as usize;
+        payload.gather(&mut self.header[at..at + len as usize]);
+        let message_len = self.queue.placed(len, last);
+        if last {
+            self.opcode = None;
+        }
+        Ok(message_len)
     }
 
     /// Queues a Read that is delivered and allowed.
@@ -168,9 +223,9 @@ impl InboundReads {
         self.ring.is_empty()
     }
 
-    /// The header that was complete last.
+    /// The Read Request that was complete last.
     pub(crate) fn last_header(&self) -> ReadRequest {
-        ReadRequest::parse(&self.header)
+        ReadRequest::parse(self.header.first_chunk::<READ_REQUEST_LEN>().expect("it is shorter"))
     }
 }
 

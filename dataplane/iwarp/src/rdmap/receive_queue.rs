@@ -1,9 +1,11 @@
-//! Posted receive requests: one for each Send of the peer, in order (RFC 5040 section 5.3).
+//! Posted receive requests: one for each Send or Immediate Data of the peer, in order (RFC 5040
+//! section 5.3, RFC 7306 section 6.3).
 
 use std::collections::VecDeque;
 
 use super::RdmapError;
 use super::completion_queue::CompletionQueue;
+use crate::atomic::WORD_LEN;
 use crate::ddp::sg_list::{self, SgCursor};
 use crate::ddp::untagged::UntaggedReceiver;
 use crate::ddp::{DdpError, Payload, Queue};
@@ -28,6 +30,8 @@ pub(crate) struct ReceiveQueue {
     cursor: SgCursor,
     /// Of the message that is arriving.
     opcode: Option<Opcode>,
+    /// The Immediate Data that is arriving.
+    immediate: [u8; WORD_LEN as usize],
     /// Why the front request failed, for the end of the Stream to report.
     failure: Option<Status>,
 }
@@ -48,6 +52,7 @@ impl ReceiveQueue {
             queue: UntaggedReceiver::new(Queue::Send),
             cursor: SgCursor::default(),
             opcode: None,
+            immediate: [0; WORD_LEN as usize],
             failure: None,
         }
     }
@@ -99,6 +104,36 @@ impl ReceiveQueue {
             )?;
         }
         Ok(self.queue.placed(len, segment.last))
+    }
+
+    /// Checks and takes a segment of Immediate Data; all of it when that was the last one. It consumes
+    /// a request as a Send does, whose octets stay as they are.
+    // req 7306-6.3-8: not fewer and not more.
+    pub(crate) fn place_immediate<P: Payload>(
+        &mut self,
+        segment: &SendSegment,
+        payload: &P,
+    ) -> Result<Option<[u8; WORD_LEN as usize]>, StreamError> {
+        let len = payload.len();
+        let capacity = self.entries.front().map(|_| WORD_LEN);
+        self.queue.check(segment.msn, segment.offset, len as usize, capacity).map_err(|error| {
+            // The request's size is not what is too small.
+            if matches!(error, DdpError::MessageTooLong(_)) {
+                RdmapError::ImmediateLength.into()
+            } else {
+                StreamError::from(error)
+            }
+        })?;
+        if *self.opcode.get_or_insert(segment.opcode) != segment.opcode {
+            return Err(RdmapError::UnexpectedOpcode.into());
+        }
+        let at = segment.offset as usize;
+        payload.gather(&mut self.immediate[at..at + len as usize]);
+        match self.queue.placed(len, segment.last) {
+            None => Ok(None),
+            Some(WORD_LEN) => Ok(Some(self.immediate)),
+            Some(_) => Err(RdmapError::ImmediateLength.into()),
+        }
     }
 
     /// Takes a message that consumes no request: the RTR indication.

@@ -1,4 +1,5 @@
-//! What the peer sends: checks, Placement and Delivery (RFC 5040 sections 5 and 7.2).
+//! What the peer sends: checks, Placement and Delivery (RFC 5040 sections 5 and 7.2). What RFC 7306
+//! adds is in `atomics` and `immediate`.
 //!
 //! A segment is looked at in one order, whatever it is: DDP header, opcode and its queue, then
 //! the checks of its buffer; only then is anything placed. The first violation ends reception
@@ -6,6 +7,7 @@
 
 use super::RdmapError;
 use super::endpoint::{Endpoint, Phase};
+use super::reads::PeerRequest;
 use super::receive_queue::SendSegment;
 use crate::ddp::{DdpError, Payload, Queue, tagged};
 use crate::error::StreamError;
@@ -105,6 +107,16 @@ impl Endpoint {
             (Opcode::Terminate, Header::Untagged { last, msn, offset, .. }) => {
                 self.terminated_by_peer(last, msn, offset, &payload)
             }
+            (Opcode::AtomicRequest, Header::Untagged { last, msn, offset, .. }) => {
+                self.atomic_request(last, msn, offset, &payload, memory)
+            }
+            (Opcode::AtomicResponse, Header::Untagged { last, msn, offset, .. }) => {
+                self.atomic_response(last, msn, offset, &payload, memory)
+            }
+            (
+                Opcode::ImmediateData | Opcode::ImmediateDataSolicited,
+                Header::Untagged { last, msn, offset, .. },
+            ) => self.immediate(&SendSegment { opcode, last, msn, offset }, &payload),
             _ => Err(RdmapError::UnexpectedOpcode.into()),
         }
     }
@@ -141,7 +153,7 @@ impl Endpoint {
     }
 
     /// The opcode, if it belongs on this queue (none: a tagged buffer).
-    // req 5040-7.2-2, 5040-7.2-3
+    // req 5040-7.2-2, 5040-7.2-3, 7306-8.2-1, 7306-8.2-3, 7306-8.2-4
     #[inline]
     fn opcode(&self, control: u8, queue: Option<u32>) -> Result<Opcode, RdmapError> {
         let opcode = Opcode::parse_control(control, self.version).map_err(|error| match error {
@@ -245,9 +257,10 @@ impl Endpoint {
         memory: &mut M,
     ) -> Result<(), StreamError> {
         let Some(read) = self.peer_reads.place(last, msn, offset, payload)? else { return Ok(()) };
-        let request = &read.request;
         // req 5040-5.2.1-16
-        if request.len > 0 {
+        if let PeerRequest::Read(request) = &read.request
+            && request.len > 0
+        {
             // req 5040-5.2.1-15, 5040-7.2-7, 5040-7.2-8, 5040-7.2-9, 5040-7.2-10, 5040-7.2-11
             memory
                 .check(
@@ -277,7 +290,9 @@ impl Endpoint {
             self.end_in_error(RdmapError::MalformedTerminate.into());
             return Ok(());
         };
-        if refuses_read(&terminate)
+        if let Some(ticket) = self.refused_atomic(&terminate) {
+            self.sends.doom(ticket, Status::RemoteError);
+        } else if refuses_read(&terminate)
             && let Some(ticket) = self.reads.front().and_then(|read| read.ticket)
         {
             self.sends.doom(ticket, Status::RemoteError);

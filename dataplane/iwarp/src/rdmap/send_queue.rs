@@ -6,20 +6,23 @@
 //!   | for a Read     | or next    |        |
 //! ```
 //!
-//! A Send or Write is complete once its last FPDU is built, a Read once its Response is
+//! A Send or Write is complete once its last FPDU is built, a Read or Atomic once its Response is
 //! delivered; what overtakes an earlier Read waits for it in front of `sent`.
 
 use std::collections::VecDeque;
 
 use super::completion_queue::CompletionQueue;
+use crate::atomic::WORD_LEN;
 use crate::ddp::sg_list;
 use crate::work::{CompletedOperation, Completion, PostError, SendOperation, SendRequest, Status};
 
 /// A posted request.
 pub(crate) struct Entry {
     pub(crate) request: SendRequest,
-    /// Octets of its message.
+    /// Octets of its message; of an Atomic, the word's.
     pub(crate) len: u32,
+    /// What an Atomic's word was, once its Response is delivered.
+    original: u64,
     state: State,
 }
 
@@ -57,15 +60,17 @@ impl SendQueue {
         request: SendRequest,
         completions: &CompletionQueue,
     ) -> Result<(), PostError> {
-        let len = sg_list::length(&request.sg_list).ok_or(PostError::BadSgList)?;
-        // req 5040-5.2.1-10
-        if matches!(request.operation, SendOperation::Read { .. }) && request.sg_list.len() != 1 {
-            return Err(PostError::BadSgList);
-        }
+        let len = match request.operation {
+            // req 5040-5.2.1-10
+            SendOperation::Read { .. } if request.sg_list.len() != 1 => None,
+            SendOperation::Atomic { .. } | SendOperation::Immediate { .. } => word_len(&request),
+            _ => sg_list::length(&request.sg_list),
+        };
+        let len = len.ok_or(PostError::BadSgList)?;
         if self.room(completions) == 0 {
             return Err(PostError::QueueFull);
         }
-        self.entries.push_back(Entry { request, len, state: State::Pending });
+        self.entries.push_back(Entry { request, len, original: 0, state: State::Pending });
         Ok(())
     }
 
@@ -117,6 +122,13 @@ impl SendQueue {
         self.retire(completions);
     }
 
+    /// An Atomic's Response is delivered: its word was `original`.
+    pub(crate) fn answered(&mut self, ticket: Ticket, original: u64, completions: &mut CompletionQueue) {
+        let index = usize::try_from(ticket.0 - self.retired).expect("a ticket names a queued request");
+        self.entries[index].original = original;
+        self.end(ticket, Status::Success, completions);
+    }
+
     /// A request keeps the status that the end of the Stream will report.
     pub(crate) fn doom(&mut self, ticket: Ticket, status: Status) {
         let index = usize::try_from(ticket.0 - self.retired).expect("a ticket names a queued request");
@@ -165,7 +177,12 @@ impl SendQueue {
         {
             if entry.request.signaled || status != Status::Success {
                 let len = if status == Status::Success { entry.len } else { 0 };
-                let operation = completed_operation(entry.request.operation);
+                let operation = match entry.request.operation {
+                    SendOperation::Atomic { .. } if status == Status::Success => {
+                        CompletedOperation::Atomic { original: entry.original }
+                    }
+                    other => other.completed(),
+                };
                 completions.push(Completion { id: entry.request.id, operation, status, len });
             }
             self.entries.pop_front();
@@ -175,10 +192,13 @@ impl SendQueue {
     }
 }
 
-fn completed_operation(operation: SendOperation) -> CompletedOperation {
-    match operation {
-        SendOperation::Send { .. } => CompletedOperation::Send,
-        SendOperation::Write { .. } => CompletedOperation::Write,
-        SendOperation::Read { .. } => CompletedOperation::Read,
-    }
+/// Octets of an Atomic's word or of Immediate Data; none when the request's list does not suit it.
+#[cold]
+fn word_len(request: &SendRequest) -> Option<u32> {
+    let suits = match (request.operation, &request.sg_list[..]) {
+        (_, []) => true,
+        (SendOperation::Atomic { .. }, [sink]) => sink.len == WORD_LEN,
+        _ => false,
+    };
+    suits.then_some(WORD_LEN)
 }

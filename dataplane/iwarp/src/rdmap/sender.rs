@@ -2,12 +2,12 @@
 //!
 //! Messages are interleaved, segments of different messages never are: the message that is
 //! being sent is finished first, even before a Terminate, so that the peer can still make sense
-//! of it. Between messages, answers to the peer's Reads and posted requests take turns while
-//! both are waiting.
+//! of it. Between messages, answers to the peer's Reads and Atomics and posted requests take turns
+//! while both are waiting. What RFC 7306 adds is in `atomics` and `immediate`.
 
 use super::RdmapError;
 use super::endpoint::{Endpoint, Phase};
-use super::reads::{InboundRead, OutboundRead, READ_REQUEST_OCTETS};
+use super::reads::{InboundRead, OutboundRead, PeerRequest, READ_REQUEST_OCTETS};
 use crate::ddp::segmenter::{Cut, cut};
 use crate::ddp::sg_list::{self, SgCursor};
 use crate::error::LocalError;
@@ -29,7 +29,7 @@ enum Message {
     Rtr(RtrKind),
     /// The next posted request's.
     Request,
-    /// The answer to the peer's oldest Read.
+    /// The answer to the peer's oldest Read or Atomic.
     Response,
     Terminate,
 }
@@ -62,8 +62,11 @@ pub(crate) struct Outgoing {
     cursor: SgCursor,
     /// Whether a Response goes before a request when both wait.
     response_turn: bool,
-    send_msn: u32,
-    read_msn: u32,
+    pub(super) send_msn: u32,
+    /// Of Read and Atomic Requests.
+    pub(super) read_msn: u32,
+    /// Of Atomic Responses.
+    pub(super) atomic_msn: u32,
     /// Whether the FPDU that was built last ended its message.
     message_ended: bool,
 }
@@ -81,6 +84,7 @@ impl Outgoing {
             // req 5041-4.3-9
             send_msn: 1,
             read_msn: 1,
+            atomic_msn: 1,
             message_ended: true,
         }
     }
@@ -157,14 +161,16 @@ impl Endpoint {
             Message::Rtr(RtrKind::Read) => payload.copy_from_slice(&rtr_read().emit()),
             Message::Rtr(RtrKind::Send | RtrKind::Write) => {}
             Message::Request => return self.fill_request(plan.cut, payload, memory),
-            Message::Response => {
-                if let Some(InboundRead { request, .. }) = self.peer_reads.front()
-                    && !payload.is_empty()
-                {
+            Message::Response => match self.peer_reads.front().map(|read| &read.request) {
+                Some(PeerRequest::Read(request)) if !payload.is_empty() => {
                     let at = request.source_offset.wrapping_add(u64::from(plan.cut.offset));
                     memory.fetch(self.who, Operation::RemoteRead, request.source_stag, at, payload)?;
                 }
-            }
+                Some(PeerRequest::Atomic(request)) => {
+                    return self.fill_atomic_response(request, payload, memory);
+                }
+                Some(PeerRequest::Read(_)) | None => {}
+            },
             Message::Terminate => {
                 if let Phase::Terminating(octets) = &self.phase {
                     payload.copy_from_slice(octets);
@@ -200,6 +206,9 @@ impl Endpoint {
             Message::Request => self.built_request(),
             // req 5040-5.2.2-6, 5040-5.5-16
             Message::Response => {
+                if self.peer_reads.front().is_some_and(InboundRead::is_atomic) {
+                    self.outgoing.atomic_msn = self.outgoing.atomic_msn.wrapping_add(1);
+                }
                 self.peer_reads.pop();
                 self.outgoing.response_turn = false;
             }
@@ -245,11 +254,12 @@ impl Endpoint {
     #[inline]
     fn request_is_ready(&self) -> bool {
         let Some(entry) = self.sends.next() else { return false };
-        if entry.request.fence && self.reads.any_posted() {
+        if entry.request.fence && (self.reads.any_posted() || !self.atomics.is_empty()) {
             return false;
         }
         // req 5040-6.1-4
-        !matches!(entry.request.operation, SendOperation::Read { .. }) || self.reads.len() < self.ord
+        !matches!(entry.request.operation, SendOperation::Read { .. } | SendOperation::Atomic { .. })
+            || self.reads.len() + self.atomics.len() < self.ord
     }
 
     fn plan_rtr(&self, kind: RtrKind) -> (Header, Cut) {
@@ -300,12 +310,14 @@ impl Endpoint {
                 let cut = Cut { len: READ_REQUEST_OCTETS, ..WHOLE };
                 (self.untagged(Opcode::ReadRequest, 0, QUEUE_READ_REQUEST, msn, true), cut)
             }
+            SendOperation::Atomic { .. } => self.plan_atomic_request(),
+            SendOperation::Immediate { solicited, .. } => self.plan_immediate(solicited),
         })
     }
 
     // req 5040-4.4-2, 5040-5.2-1, 5040-5.2.2-1, 5040-5.2.2-2, 5040-5.2.2-8, 5040-5.2.1-17
     fn plan_response(&self, read: &InboundRead, mulpdu: usize) -> (Header, Cut) {
-        let request = &read.request;
+        let PeerRequest::Read(request) = &read.request else { return self.plan_atomic_response() };
         let cut = cut(request.len, self.outgoing.progress, mulpdu, HEADER_LEN_TAGGED);
         let offset = request.sink_offset.wrapping_add(u64::from(cut.offset));
         (self.tagged(Opcode::ReadResponse, request.sink_stag, offset, cut.last), cut)
@@ -324,7 +336,7 @@ impl Endpoint {
     }
 
     // req 5040-4.1-1, 5040-4.1-4, 5040-4.1-6, 5041-4.3-6, 5041-4.3-7, 5041-4.3-11, 5041-4.3-12
-    fn untagged(&self, opcode: Opcode, ulp_word: u32, queue: u32, msn: u32, last: bool) -> Header {
+    pub(super) fn untagged(&self, opcode: Opcode, ulp_word: u32, queue: u32, msn: u32, last: bool) -> Header {
         let ulp_control = opcode.control(self.version);
         // req 5041-4.3-13
         Header::Untagged { last, ulp_control, ulp_word, queue, msn, offset: 0 }
@@ -339,10 +351,20 @@ impl Endpoint {
     ) -> Result<(), AccessError> {
         let Some(entry) = self.sends.next() else { return Ok(()) };
         let list = &entry.request.sg_list;
-        if let Some(read) = read_request(&entry.request) {
-            sg_list::check_all(memory, self.who, Operation::LocalWrite, list)?;
-            payload.copy_from_slice(&read.emit());
-            return Ok(());
+        match entry.request.operation {
+            SendOperation::Send { .. } | SendOperation::Write { .. } => {}
+            SendOperation::Read { .. } => {
+                sg_list::check_all(memory, self.who, Operation::LocalWrite, list)?;
+                if let Some(read) = read_request(&entry.request) {
+                    payload.copy_from_slice(&read.emit());
+                }
+                return Ok(());
+            }
+            SendOperation::Atomic { .. } => return self.fill_atomic_request(entry, payload, memory),
+            SendOperation::Immediate { data, .. } => {
+                payload.copy_from_slice(&data);
+                return Ok(());
+            }
         }
         if cut.offset == 0 && !cut.last {
             // A bad list is found before a message is half sent.
@@ -360,13 +382,20 @@ impl Endpoint {
     }
 
     /// The source of a Response was withdrawn since its Request was accepted. The Terminate shows
-    /// the Request, with what is left of it.
+    /// a Read's Request, with what is left of it.
     fn fail_response(&mut self, error: AccessError) {
         let sent = self.outgoing.progress;
         self.outgoing.end_message();
-        let cause = self.peer_reads.front().and_then(|read| response_cause(read, sent, self.version));
+        let front = self.peer_reads.front();
+        // req 7306-8.1-1: about an Atomic it shows no header.
+        let (reason, cause) = match front.map(|read| (&read.request, read.msn)) {
+            Some((PeerRequest::Read(request), msn)) => {
+                (RdmapError::ReadSource(error), response_cause(request, msn, sent, self.version))
+            }
+            Some((PeerRequest::Atomic(_), _)) | None => (RdmapError::AtomicTarget(error), None),
+        };
         self.peer_reads.pop();
-        self.terminate(RdmapError::ReadSource(error).into(), cause);
+        self.terminate(reason.into(), cause);
     }
 
     fn built_rtr(&mut self, kind: RtrKind) {
@@ -388,7 +417,10 @@ impl Endpoint {
         let Some(entry) = self.sends.next() else { return };
         match entry.request.operation {
             // req 5041-4.3-8, 5041-4.3-10
-            SendOperation::Send { .. } => self.outgoing.send_msn = self.outgoing.send_msn.wrapping_add(1),
+            // req 7306-6.3-7
+            SendOperation::Send { .. } | SendOperation::Immediate { .. } => {
+                self.outgoing.send_msn = self.outgoing.send_msn.wrapping_add(1);
+            }
             SendOperation::Write { .. } => {}
             SendOperation::Read { .. } => {
                 self.outgoing.read_msn = self.outgoing.read_msn.wrapping_add(1);
@@ -398,6 +430,10 @@ impl Endpoint {
                 }
                 self.sends.requested_next();
                 return;
+            }
+            SendOperation::Atomic { .. } => {
+                let sink = entry.request.sg_list.first().copied();
+                return self.built_atomic_request(sink);
             }
         }
         // req 5040-5.5-10
@@ -435,18 +471,17 @@ fn read_request(request: &SendRequest) -> Option<ReadRequest> {
 }
 
 /// Shows a Read Request of which `sent` octets are answered (RFC 5040 section 4.8).
-fn response_cause(read: &InboundRead, sent: u32, version: Version) -> Option<Cause> {
+fn response_cause(request: &ReadRequest, msn: u32, sent: u32, version: Version) -> Option<Cause> {
     let header = Header::Untagged {
         last: true,
         ulp_control: Opcode::ReadRequest.control(version),
         ulp_word: 0,
         queue: QUEUE_READ_REQUEST,
-        msn: read.msn,
+        msn,
         offset: 0,
     };
     let mut octets = [0; HEADER_LEN_MAX];
     let len = header.emit(&mut octets, version);
-    let request = &read.request;
     Some(Cause {
         segment_len: READ_REQUEST_SEGMENT_LEN,
         header: TerminatedHeader::of(&octets[..len])?,

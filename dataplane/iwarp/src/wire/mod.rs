@@ -5,6 +5,7 @@
 //! back to it. Each header is short and read once, so a format has a `parse` into its meaning
 //! and no separate view.
 
+pub mod atomic;
 pub mod ddp;
 pub mod mpa;
 pub mod rdmap;

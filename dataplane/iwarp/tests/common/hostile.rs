@@ -1,16 +1,20 @@
 //! A Stream with memory that a peer may write, and memory that it may not; what a hostile peer and
 //! the application do; and what must hold whatever they do.
 
+use iwarp::atomic::AtomicOperation;
 use iwarp::memory::Operation;
 use iwarp::mpa::Negotiated;
 use iwarp::stream::StreamState;
 use iwarp::types::{ProtectionDomain, Stag};
+use iwarp::wire::atomic::AtomicRequest;
 use iwarp::wire::ddp::Header;
 use iwarp::wire::rdmap::{Opcode, ReadRequest};
 use iwarp::wire::terminate::Terminate;
-use iwarp::work::{CompletedOperation, Completion};
+use iwarp::work::Completion;
 
-use super::{PEER_STAG, Rig, Sent, read, read_request_header, receive, send, sge, ulpdu, write};
+use super::{
+    PEER_STAG, Rig, Sent, atomic_request_header, read, read_request_header, receive, send, sge, ulpdu, write,
+};
 
 pub(crate) const REGION_LEN: usize = 64;
 
@@ -42,6 +46,8 @@ pub(crate) enum Step {
     Segment { last: bool, control: u8, stag: usize, to: u64, queue: u32, msn: u32, mo: u64, payload: Vec<u8> },
     /// A Read Request that is well-formed.
     Read { msn: u32, stag: usize, offset: u64, len: u32 },
+    /// An Atomic Request that is well-formed but maybe for its operation.
+    Atomic { msn: u32, stag: usize, offset: u64, code: u8 },
     /// A ULPDU of any octets.
     Anything(Vec<u8>),
     /// Octets without a good CRC.
@@ -58,12 +64,13 @@ pub(crate) enum Step {
 
 impl Ground {
     pub(crate) fn new(negotiated: &Negotiated) -> Self {
-        use Operation::{LocalRead, LocalWrite, RemoteRead, RemoteWrite};
+        use Operation::{LocalRead, LocalWrite, RemoteAtomic, RemoteRead, RemoteWrite};
         let mut rig = Rig::with(negotiated);
-        let open = rig.memory.register_for(REGION_LEN, &[RemoteWrite]);
+        let open = rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteAtomic]);
         let readable = rig.memory.register_for(REGION_LEN, &[RemoteRead, LocalRead]);
         let private = rig.memory.register_for(REGION_LEN, &[LocalRead]);
-        let foreign = rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteRead, LocalWrite]);
+        let foreign =
+            rig.memory.register_for(REGION_LEN, &[RemoteWrite, RemoteRead, RemoteAtomic, LocalWrite]);
         rig.memory.regions.get_mut(&foreign).unwrap().domain = ProtectionDomain(2);
         // Receives and sinks are for one way in each: the application's own request.
         let buffers = rig.memory.register_for(REGION_LEN, &[LocalWrite]);
@@ -100,6 +107,13 @@ impl Ground {
                     source_offset: offset,
                 };
                 ulpdu(read_request_header(msn), &request.emit())
+            }
+            Step::Atomic { msn, stag, offset, code } => {
+                let operation = AtomicOperation::swap(u64::MAX);
+                let request = AtomicRequest { request_id: msn, stag: self.stags[stag], offset, operation };
+                let mut octets = request.emit();
+                octets[3] = code;
+                ulpdu(atomic_request_header(msn), &octets)
             }
             Step::Anything(ref octets) => octets.clone(),
             Step::Noise(ref octets) => return rig.stream.receive(octets.clone(), &mut rig.memory),
@@ -148,7 +162,7 @@ impl Ground {
     }
 
     fn count(&mut self, completion: Completion) {
-        let queue = usize::from(!matches!(completion.operation, CompletedOperation::Receive { .. }));
+        let queue = usize::from(!completion.operation.is_receive());
         assert_eq!(completion.id, self.completed[queue], "once and in order");
         self.completed[queue] += 1;
         assert!(self.completed[queue] <= self.posted[queue]);
@@ -162,11 +176,14 @@ impl Ground {
         let regions = &self.rig.memory.regions;
         for stag in &self.closed {
             let region = regions.get(stag);
-            assert!(region.is_none_or(|region| region.octets.iter().all(|&it| it == 0)), "{stag} is closed");
+            assert!(
+                region.is_none_or(|region| region.octets.borrow().iter().all(|&it| it == 0)),
+                "{stag} is closed"
+            );
         }
         for stag in &self.stags[4..6] {
             let Some(region) = regions.get(stag) else { continue };
-            for (octet, at) in region.octets.iter().zip(0..) {
+            for (octet, at) in region.octets.borrow().iter().zip(0..) {
                 let granted = at % SLOT_LEN < u64::from(GRANTED_LEN);
                 assert!(*octet == 0 || granted, "octet {at} of {stag} was never granted");
             }

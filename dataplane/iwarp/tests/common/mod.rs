@@ -11,7 +11,9 @@ use iwarp::stream::{Stream, StreamLimits, StreamState};
 use iwarp::types::Stag;
 use iwarp::wire::Version;
 use iwarp::wire::ddp::{HEADER_LEN_MAX, Header};
-use iwarp::wire::rdmap::{Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, ReadRequest};
+use iwarp::wire::rdmap::{
+    Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_READ_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, ReadRequest,
+};
 use iwarp::wire::terminate::{Terminate, TerminateCode};
 use iwarp::work::{Completion, PostError, ReceiveRequest, SendOperation, SendRequest, SgList, Sge, Status};
 
@@ -79,6 +81,18 @@ pub(crate) fn send_header(msn: u32) -> Header {
 
 pub(crate) fn read_request_header(msn: u32) -> Header {
     untagged(Opcode::ReadRequest, QUEUE_READ_REQUEST, msn)
+}
+
+pub(crate) fn atomic_request_header(msn: u32) -> Header {
+    untagged(Opcode::AtomicRequest, QUEUE_READ_REQUEST, msn)
+}
+
+pub(crate) fn atomic_response_header(msn: u32) -> Header {
+    untagged(Opcode::AtomicResponse, QUEUE_ATOMIC_RESPONSE, msn)
+}
+
+pub(crate) fn immediate_header(msn: u32) -> Header {
+    untagged(Opcode::ImmediateData, QUEUE_SEND, msn)
 }
 
 pub(crate) fn terminate_header() -> Header {

@@ -46,6 +46,12 @@ fn step(u: &mut Unstructured<'_>) -> Result<Step> {
             offset: near(u, REGION_LEN)?,
             len: u.int_in_range(0..=70)?,
         },
+        8 if u.arbitrary()? => Step::Atomic {
+            msn: u.int_in_range(0..=3)?,
+            stag: u.int_in_range(0..=7)?,
+            offset: near(u, REGION_LEN)? & !7,
+            code: u.int_in_range(0..=3)?,
+        },
         8 => Step::Anything(octets(u, 60)?),
         9 => Step::Noise(octets(u, 60)?),
         10 | 11 => Step::Build(u.int_in_range(0..=3)?),
@@ -60,8 +66,9 @@ fn segment(u: &mut Unstructured<'_>) -> Result<Step> {
     let control = 0x40 ^ u.arbitrary::<u8>()? & if u.ratio(1, 16)? { 0xff } else { 0x0f };
     // Mostly on the queue that the opcode is for.
     let own = match control & 0x0f {
-        1 => 1,
+        1 | 10 => 1,
         7 => 2,
+        11 => 3,
         _ => 0,
     };
     Ok(Step::Segment {
