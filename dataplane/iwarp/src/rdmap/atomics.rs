@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use super::RdmapError;
 use super::endpoint::Endpoint;
 use super::reads::{InboundRead, PeerRequest};
-use super::send_queue::{Entry, Ticket};
+use super::send_queue::{Entry, Queued, Ticket};
 use crate::ddp::segmenter::Cut;
 use crate::ddp::untagged::UntaggedReceiver;
 use crate::ddp::{Payload, Queue, sg_list};
@@ -27,7 +27,7 @@ use crate::wire::atomic::{
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::{Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_READ_REQUEST};
 use crate::wire::terminate::Terminate;
-use crate::work::{SendOperation, Sge, Status};
+use crate::work::{Sge, Status};
 
 /// [`ATOMIC_REQUEST_LEN`], as lengths of messages are counted.
 pub(super) const ATOMIC_REQUEST_OCTETS: u32 = 52;
@@ -165,10 +165,11 @@ impl Endpoint {
         payload: &mut [u8],
         memory: &M,
     ) -> Result<(), AccessError> {
-        let SendOperation::Atomic { stag, offset, operation } = entry.request.operation else {
+        let (Queued::Atomic { stag, offset }, Some(operation)) = (entry.operation, self.sends.next_word())
+        else {
             return Ok(());
         };
-        sg_list::check_all(memory, self.who, Operation::LocalWrite, &entry.request.sg_list)?;
+        sg_list::check_all(memory, self.who, Operation::LocalWrite, &entry.sg_list)?;
         let request_id = self.outgoing.read_msn;
         payload.copy_from_slice(&AtomicRequest { request_id, stag, offset, operation }.emit());
         Ok(())

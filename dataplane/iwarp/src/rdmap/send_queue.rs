@@ -12,18 +12,39 @@
 use std::collections::VecDeque;
 
 use super::completion_queue::CompletionQueue;
-use crate::atomic::WORD_LEN;
+use crate::atomic::{AtomicOperation, WORD_LEN};
 use crate::ddp::sg_list;
-use crate::work::{CompletedOperation, Completion, PostError, SendOperation, SendRequest, Status};
+use crate::types::Stag;
+use crate::work::{CompletedOperation, Completion, PostError, SendOperation, SendRequest, SgList, Status};
 
-/// A posted request.
+/// A posted request: a [`SendRequest`] without an Atomic's operands, which would make each entry
+/// half a cache line longer.
 pub(crate) struct Entry {
-    pub(crate) request: SendRequest,
+    id: u64,
+    pub(crate) operation: Queued,
     /// Octets of its message; of an Atomic, the word's.
     pub(crate) len: u32,
-    /// What an Atomic's word was, once its Response is delivered.
-    original: u64,
     state: State,
+    signaled: bool,
+    pub(crate) fence: bool,
+    pub(crate) sg_list: SgList,
+}
+
+/// A [`SendOperation`] as it is kept.
+#[derive(Clone, Copy)]
+pub(crate) enum Queued {
+    Send { invalidate: Option<Stag>, solicited: bool },
+    Write { stag: Stag, offset: u64 },
+    Read { stag: Stag, offset: u64 },
+    Atomic { stag: Stag, offset: u64 },
+    Immediate { data: [u8; 8], solicited: bool },
+}
+
+/// The rest of an Atomic.
+struct Word {
+    operation: AtomicOperation,
+    /// What the word was, once the Response is delivered.
+    original: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +56,7 @@ enum State {
 }
 
 /// Names a request while it is in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
 /// The send queue.
@@ -46,11 +67,13 @@ pub(crate) struct SendQueue {
     sent: usize,
     /// Entries that left at the front, ever: the front's ticket.
     retired: u64,
+    /// One for each Atomic among the entries, with its ticket, in their order.
+    words: VecDeque<(Ticket, Word)>,
 }
 
 impl SendQueue {
     pub(crate) fn new(depth: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(depth), depth, sent: 0, retired: 0 }
+        Self { entries: VecDeque::with_capacity(depth), depth, sent: 0, retired: 0, words: VecDeque::new() }
     }
 
     /// Queues a request, or refuses it.
@@ -70,8 +93,37 @@ impl SendQueue {
         if self.room(completions) == 0 {
             return Err(PostError::QueueFull);
         }
-        self.entries.push_back(Entry { request, len, original: 0, state: State::Pending });
+        let operation = match request.operation {
+            SendOperation::Send { invalidate, solicited } => Queued::Send { invalidate, solicited },
+            SendOperation::Write { stag, offset } => Queued::Write { stag, offset },
+            SendOperation::Read { stag, offset } => Queued::Read { stag, offset },
+            SendOperation::Atomic { stag, offset, operation } => {
+                self.keep_word(operation);
+                Queued::Atomic { stag, offset }
+            }
+            SendOperation::Immediate { data, solicited } => Queued::Immediate { data, solicited },
+        };
+        let SendRequest { id, sg_list, signaled, fence, .. } = request;
+        self.entries.push_back(Entry { id, operation, len, state: State::Pending, signaled, fence, sg_list });
         Ok(())
+    }
+
+    /// Keeps the operands of the Atomic that is queued next.
+    #[cold]
+    fn keep_word(&mut self, operation: AtomicOperation) {
+        let ticket = Ticket(self.retired + self.entries.len() as u64);
+        self.words.push_back((ticket, Word { operation, original: 0 }));
+    }
+
+    /// What the next request, an Atomic, does with the peer's word.
+    #[cold]
+    pub(crate) fn next_word(&self) -> Option<AtomicOperation> {
+        let index = self.word_index(self.next_ticket())?;
+        Some(self.words[index].1.operation)
+    }
+
+    fn word_index(&self, ticket: Ticket) -> Option<usize> {
+        self.words.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
     }
 
     /// Ends the newest request unsent, because the application closed the Stream before it.
@@ -124,8 +176,9 @@ impl SendQueue {
 
     /// An Atomic's Response is delivered: its word was `original`.
     pub(crate) fn answered(&mut self, ticket: Ticket, original: u64, completions: &mut CompletionQueue) {
-        let index = usize::try_from(ticket.0 - self.retired).expect("a ticket names a queued request");
-        self.entries[index].original = original;
+        if let Some(index) = self.word_index(ticket) {
+            self.words[index].1.original = original;
+        }
         self.end(ticket, Status::Success, completions);
     }
 
@@ -175,15 +228,22 @@ impl SendQueue {
         while let Some(entry) = self.entries.front()
             && let State::Ended(status) = entry.state
         {
-            if entry.request.signaled || status != Status::Success {
-                let len = if status == Status::Success { entry.len } else { 0 };
-                let operation = match entry.request.operation {
-                    SendOperation::Atomic { .. } if status == Status::Success => {
-                        CompletedOperation::Atomic { original: entry.original }
-                    }
-                    other => other.completed(),
+            let word = match entry.operation {
+                Queued::Atomic { .. } => self.words.pop_front(),
+                _ => None,
+            };
+            if entry.signaled || status != Status::Success {
+                let succeeded = status == Status::Success;
+                let original = word.filter(|_| succeeded).map_or(0, |(_, word)| word.original);
+                let operation = match entry.operation {
+                    Queued::Send { .. } => CompletedOperation::Send,
+                    Queued::Write { .. } => CompletedOperation::Write,
+                    Queued::Read { .. } => CompletedOperation::Read,
+                    Queued::Atomic { .. } => CompletedOperation::Atomic { original },
+                    Queued::Immediate { .. } => CompletedOperation::Immediate,
                 };
-                completions.push(Completion { id: entry.request.id, operation, status, len });
+                let len = if succeeded { entry.len } else { 0 };
+                completions.push(Completion { id: entry.id, operation, status, len });
             }
             self.entries.pop_front();
             self.sent -= 1;

@@ -8,6 +8,7 @@
 use super::RdmapError;
 use super::endpoint::{Endpoint, Phase};
 use super::reads::{InboundRead, OutboundRead, PeerRequest, READ_REQUEST_OCTETS};
+use super::send_queue::{Entry, Queued};
 use crate::ddp::segmenter::{Cut, cut};
 use crate::ddp::sg_list::{self, SgCursor};
 use crate::error::LocalError;
@@ -20,7 +21,7 @@ use crate::wire::rdmap::{
     Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, READ_REQUEST_LEN, ReadRequest,
 };
 use crate::wire::terminate::{Cause, TerminatedHeader};
-use crate::work::{SendOperation, SendRequest, Status};
+use crate::work::Status;
 
 /// The messages that can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,11 +255,11 @@ impl Endpoint {
     #[inline]
     fn request_is_ready(&self) -> bool {
         let Some(entry) = self.sends.next() else { return false };
-        if entry.request.fence && (self.reads.any_posted() || !self.atomics.is_empty()) {
+        if entry.fence && (self.reads.any_posted() || !self.atomics.is_empty()) {
             return false;
         }
         // req 5040-6.1-4
-        !matches!(entry.request.operation, SendOperation::Read { .. } | SendOperation::Atomic { .. })
+        !matches!(entry.operation, Queued::Read { .. } | Queued::Atomic { .. })
             || self.reads.len() + self.atomics.len() < self.ord
     }
 
@@ -277,9 +278,9 @@ impl Endpoint {
     fn plan_request(&self, mulpdu: usize) -> Option<(Header, Cut)> {
         let entry = self.sends.next()?;
         let progress = self.outgoing.progress;
-        Some(match entry.request.operation {
+        Some(match entry.operation {
             // req 5040-5.3-1, 5040-5.3-2, 5040-5.3-7, 5040-5.3-9, 5040-5.3-11, 5040-5.3-12
-            SendOperation::Send { invalidate, solicited } => {
+            Queued::Send { invalidate, solicited } => {
                 let opcode = match (invalidate, solicited) {
                     (None, false) => Opcode::Send,
                     (Some(_), false) => Opcode::SendInvalidate,
@@ -298,20 +299,20 @@ impl Endpoint {
                 (header, cut)
             }
             // req 5040-5.1-1, 5040-5.1-2, 5040-5.1-5, 5040-5.1-8, 5040-5.1-9
-            SendOperation::Write { stag, offset } => {
+            Queued::Write { stag, offset } => {
                 let cut = cut(entry.len, progress, mulpdu, HEADER_LEN_TAGGED);
                 // req 5041-5.2-6, 5041-5.2-7, 5041-4.2-11
                 let offset = offset.wrapping_add(u64::from(cut.offset));
                 (self.tagged(Opcode::Write, stag, offset, cut.last), cut)
             }
             // req 5040-5.2.1-1, 5040-5.2.1-2, 5040-5.2.1-6, 5040-5.2.1-7, 5040-5.2.1-11
-            SendOperation::Read { .. } => {
+            Queued::Read { .. } => {
                 let msn = self.outgoing.read_msn;
                 let cut = Cut { len: READ_REQUEST_OCTETS, ..WHOLE };
                 (self.untagged(Opcode::ReadRequest, 0, QUEUE_READ_REQUEST, msn, true), cut)
             }
-            SendOperation::Atomic { .. } => self.plan_atomic_request(),
-            SendOperation::Immediate { solicited, .. } => self.plan_immediate(solicited),
+            Queued::Atomic { .. } => self.plan_atomic_request(),
+            Queued::Immediate { solicited, .. } => self.plan_immediate(solicited),
         })
     }
 
@@ -350,18 +351,18 @@ impl Endpoint {
         memory: &M,
     ) -> Result<(), AccessError> {
         let Some(entry) = self.sends.next() else { return Ok(()) };
-        let list = &entry.request.sg_list;
-        match entry.request.operation {
-            SendOperation::Send { .. } | SendOperation::Write { .. } => {}
-            SendOperation::Read { .. } => {
+        let list = &entry.sg_list;
+        match entry.operation {
+            Queued::Send { .. } | Queued::Write { .. } => {}
+            Queued::Read { .. } => {
                 sg_list::check_all(memory, self.who, Operation::LocalWrite, list)?;
-                if let Some(read) = read_request(&entry.request) {
+                if let Some(read) = read_request(entry) {
                     payload.copy_from_slice(&read.emit());
                 }
                 return Ok(());
             }
-            SendOperation::Atomic { .. } => return self.fill_atomic_request(entry, payload, memory),
-            SendOperation::Immediate { data, .. } => {
+            Queued::Atomic { .. } => return self.fill_atomic_request(entry, payload, memory),
+            Queued::Immediate { data, .. } => {
                 payload.copy_from_slice(&data);
                 return Ok(());
             }
@@ -415,24 +416,24 @@ impl Endpoint {
     fn built_request(&mut self) {
         self.outgoing.response_turn = true;
         let Some(entry) = self.sends.next() else { return };
-        match entry.request.operation {
+        match entry.operation {
             // req 5041-4.3-8, 5041-4.3-10
             // req 7306-6.3-7
-            SendOperation::Send { .. } | SendOperation::Immediate { .. } => {
+            Queued::Send { .. } | Queued::Immediate { .. } => {
                 self.outgoing.send_msn = self.outgoing.send_msn.wrapping_add(1);
             }
-            SendOperation::Write { .. } => {}
-            SendOperation::Read { .. } => {
+            Queued::Write { .. } => {}
+            Queued::Read { .. } => {
                 self.outgoing.read_msn = self.outgoing.read_msn.wrapping_add(1);
-                if let Some(ReadRequest { sink_stag, sink_offset, len, .. }) = read_request(&entry.request) {
+                if let Some(ReadRequest { sink_stag, sink_offset, len, .. }) = read_request(entry) {
                     let ticket = Some(self.sends.next_ticket());
                     self.reads.push(OutboundRead { ticket, sink_stag, sink_offset, len, received: 0 });
                 }
                 self.sends.requested_next();
                 return;
             }
-            SendOperation::Atomic { .. } => {
-                let sink = entry.request.sg_list.first().copied();
+            Queued::Atomic { .. } => {
+                let sink = entry.sg_list.first().copied();
                 return self.built_atomic_request(sink);
             }
         }
@@ -458,8 +459,8 @@ const fn rtr_read() -> ReadRequest {
 
 /// A posted Read's header; none for other requests.
 // req 5040-4.4-3, 5040-4.4-4, 5040-5.2.1-12, 5040-5.2.1-14
-fn read_request(request: &SendRequest) -> Option<ReadRequest> {
-    let SendOperation::Read { stag, offset } = request.operation else { return None };
+fn read_request(request: &Entry) -> Option<ReadRequest> {
+    let Queued::Read { stag, offset } = request.operation else { return None };
     let sink = request.sg_list.first()?;
     Some(ReadRequest {
         sink_stag: sink.stag,
