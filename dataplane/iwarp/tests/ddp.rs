@@ -41,7 +41,7 @@ fn each_error_has_its_number() {
     let version = |_: &mut Rig, segment: &mut Vec<u8>| segment[0] ^= 0x02;
     assert_eq!(number(write(buffer, 0), &[7], version), [0x11, 0x04]);
 
-    assert_eq!(number(untagged(Opcode::Send, 3, 1), &[7], as_it_is), [0x12, 0x01]);
+    assert_eq!(number(untagged(Opcode::Send, 4, 1), &[7], as_it_is), [0x12, 0x01]);
     let without_receive = |rig: &mut Rig, _: &mut Vec<u8>| rig.deliver(send_header(1), &[]);
     assert_eq!(number(send_header(2), &[7], without_receive), [0x12, 0x02]);
     assert_eq!(number(send_header(2), &[7], as_it_is), [0x12, 0x03]);
@@ -160,7 +160,7 @@ fn a_change_of_the_mulpdu_counts_from_the_next_segment_on() {
 fn fatal_errors_are_told() {
     let mut rig = Rig::responder();
     rig.post_receive(1, 8);
-    rig.deliver(untagged(Opcode::Send, 3, 1), &[7]);
+    rig.deliver(untagged(Opcode::Send, 4, 1), &[7]);
     assert_eq!(rig.stream.error(), Some(iwarp::error::DdpError::InvalidQueue.into()));
     assert_eq!(rig.statuses(), [(1, Status::Flushed)]);
 

@@ -73,7 +73,13 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     pub(crate) fn new(depth: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(depth), depth, sent: 0, retired: 0, words: VecDeque::new() }
+        Self {
+            entries: VecDeque::with_capacity(depth),
+            depth,
+            sent: 0,
+            retired: 0,
+            words: VecDeque::with_capacity(depth),
+        }
     }
 
     /// Queues a request, or refuses it.
