@@ -272,14 +272,14 @@ fn connections_are_refused_while_too_many_events_wait() {
             session.world.pass(Duration::from_millis(1));
             session.sides[0].poll();
             session.sides[0].events.clear();
-            assert!(begun < 2000, "they are accepted without an end");
+            assert!(begun < 10_000, "they are accepted without an end");
         }
         let mut waiting = 0;
         while deaf.next_event().is_some() {
             waiting += 1;
             session.world.pass(Duration::from_micros(10));
         }
-        assert!(waiting <= 1024 + 256 + 10, "{waiting} events");
+        assert!(waiting <= 1024 + 4096 + 10, "{waiting} events");
 
         // Once it looks again, so are its listeners.
         session.sides[1].client = Some(deaf);

@@ -15,8 +15,8 @@ pub(super) const WORK_BURST_MAX: usize = 64;
 
 /// Events that may wait, besides those in the ring, before new connections to an application's
 /// listeners are refused: peers that come and go must not fill the memory of a worker whose
-/// application does not look.
-pub(super) const EVENTS_WAITING_MAX: usize = 256;
+/// application does not look. As many as come in a few turns while thousands connect at once.
+pub(super) const EVENTS_WAITING_MAX: usize = 4096;
 
 /// An application of this worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
