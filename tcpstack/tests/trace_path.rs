@@ -183,18 +183,24 @@ fn what_a_router_said_is_doubted_after_ten_minutes() {
     assert_eq!(emss(&bench), FULL);
 }
 
+/// A router said 1200, that is doubted by now, and a segment of that size has passed: the next is a probe.
+fn limited_by_a_router(bench: &mut Bench) -> u32 {
+    bench.send(&[FULL]);
+    bench.inject_icmp(4, 1200, 1);
+    bench.turn();
+    acknowledge(bench, 1461);
+    bench.pass(RAISE);
+    let mut seq = 1461;
+    assert_eq!(probe(bench, &mut seq), 1160);
+    acknowledge(bench, seq);
+    seq
+}
+
 /// A router that answers a probe saves the search.
 #[test]
 fn a_router_s_word_on_a_probe_is_taken_at_once() {
     let mut bench = established();
-    bench.send(&[FULL]);
-    bench.inject_icmp(4, 1200, 1);
-    bench.turn();
-    acknowledge(&mut bench, 1461);
-    bench.pass(RAISE);
-    let mut seq = 1461;
-    assert_eq!(probe(&mut bench, &mut seq), 1160);
-    acknowledge(&mut bench, seq);
+    let mut seq = limited_by_a_router(&mut bench);
     let probed = seq;
     assert_eq!(probe(&mut bench, &mut seq), FULL);
     bench.inject_icmp(4, 1400, probed);
@@ -229,14 +235,7 @@ fn a_lost_probe_costs_no_window() {
         bench.mss = Some(1460);
         bench.sack_permitted = true;
     });
-    bench.send(&[FULL]);
-    bench.inject_icmp(4, 1200, 1);
-    bench.turn();
-    acknowledge(&mut bench, 1461);
-    bench.pass(RAISE);
-    let mut seq = 1461;
-    assert_eq!(probe(&mut bench, &mut seq), 1160);
-    acknowledge(&mut bench, seq);
+    let mut seq = limited_by_a_router(&mut bench);
     let probed = seq;
     assert_eq!(probe(&mut bench, &mut seq), FULL);
     let (from, mut again) = (seq, Vec::new());
